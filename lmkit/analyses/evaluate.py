@@ -59,6 +59,12 @@ class Evaluate(Analysis):
         search: bool,
         search_tokens: int | None,
     ) -> None:
+        from lmkit.evaluation.method import Method  # brings torch, as the method has
+
+        if not isinstance(method, Method):
+            raise UserError(
+                f"method._target_ must name a Method, but makes a {type(method).__name__}"
+            )
         require_choice("split", split, ("train", "valid", "test"))
         require_choice("checkpoint", checkpoint, ("best", "last"))
         require_flag("search", search)

@@ -18,7 +18,7 @@ FLAGS = (
 )  # fmt: skip
 FLAGS_WITH_VALUE = (
     "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
-    "--config-dir", "-cd", "--experimental-rerun",
+    "--config-dir", "-cd",
 )  # fmt: skip
 CONFIG_DIR = ("--config-dir", "-cd")
 _CFG = ("job", "hydra", "all")

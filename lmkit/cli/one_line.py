@@ -14,13 +14,20 @@ from hydra.errors import (
     OverrideParseException,
 )
 from omegaconf import DictConfig, OmegaConf
-from omegaconf.errors import MissingMandatoryValue, OmegaConfBaseException
+from omegaconf.errors import (
+    ConfigAttributeError,
+    ConfigKeyError,
+    MissingMandatoryValue,
+    OmegaConfBaseException,
+)
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
 from lmkit.errors.user_error import did_you_mean
 from lmkit.experiment.make import not_made
 from lmkit.sweeps.axes import option_of, read
 
+_LACKING = (ConfigAttributeError, ConfigKeyError)  # of a section without such an option
+_OF_HYDRA_ALONE = ("--resolve", "--shell-completion", "-sc")  # flags with which no task runs
 _WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
 
 
@@ -40,6 +47,8 @@ def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
         return _of_hydra(error, arguments)
     first, *_ = lines = _lines(error)
     if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
+        return " ".join(lines)
+    if any(each.partition("=")[0] in _OF_HYDRA_ALONE for each in arguments):
         return " ".join(lines)
     if first.startswith("Config group override must be a string"):
         return next(filter(None, map(_number_as_choice, arguments)), first)
@@ -81,10 +90,13 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
         typed: the whole option; "": the error's own, which ends at the first key that is lacking.
     """
     section, lacking = error.parent_node, str(error.full_key or "")
-    if not isinstance(section, DictConfig) or error.key in section:
+    if not isinstance(section, DictConfig) or not isinstance(error, _LACKING):
         return ""
     typed = typed or lacking
     prefix, dot, name = lacking.rpartition(".")
+    near = did_you_mean(name, list(map(str, section)), prefix + dot, cutoff=0.7)
+    if near and typed == lacking:
+        return near
     group = prefix.replace(".", "/")
     having = [each for each in _choices(group) if name in _content(group, each)]
     if having:
@@ -92,11 +104,10 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     whole = OmegaConf.to_container(OmegaConf.select(section, "." * (lacking.count(".") + 1)))
     assert isinstance(whole, dict)
     options = list(_options({key: value for key, value in whole.items() if key != "hydra"}))
-    same = [each for each in options if each.rpartition(".")[2] == typed.rpartition(".")[2]]
-    return (
-        (typed == lacking and did_you_mean(name, list(map(str, section)), prefix + dot, 0.7))
-        or did_you_mean(typed, [_as_group(each) for each in same], cutoff=0)
-        or did_you_mean(typed, [o for o in options if not typed.startswith(f"{o}.")], cutoff=0.8)
+    leaf = typed.rpartition(".")[2]
+    same = [each for each in options if each.rpartition(".")[2] == leaf != "_target_"]
+    return did_you_mean(typed, [_as_group(each) for each in same], cutoff=0) or did_you_mean(
+        typed, [o for o in options if not typed.startswith(f"{o}.")], cutoff=0.8
     )
 
 
@@ -123,6 +134,8 @@ def _lines(error: BaseException) -> list[str]:
 def _unreadable(argument: str) -> str:
     if Path(argument).exists():
         return f"{argument!r} must follow the option that takes it, as in run={argument}"
+    if "=" not in argument and ":" in argument:
+        return f"{argument!r}: a filter stands with its runs in quotes, as in 'run=runs {argument}'"
     return (
         f"{argument!r} cannot be read as option=value; write for example optimizer.lr=20, and "
         f"quote values with special characters: 'name=\"a, b\"'"

@@ -44,17 +44,9 @@ class Text(NamedTuple):
         return "" if self.is_own else f"{_OTHER}{self.sha256[:8]}"
 
 
-def text_of(content: Mapping[str, Any]) -> Text:
-    """The text on which `content` was measured; the run's own in files of earlier versions."""
-    return Text(**content.get("measured_on", {"name": "", "sha256": "", "is_own": True}))
-
-
 def is_of_another_text(content: Mapping[str, Any], own_sha256: str) -> bool:
     """Whether `content` was measured on another text than that of this hash."""
-    measured_on = content.get("measured_on") or {}
-    # earlier versions stored the hash of an evaluation alone
-    sha256 = measured_on.get("sha256", content.get("data_sha256", own_sha256))
-    return bool(sha256 != own_sha256)
+    return bool((content.get("measured_on") or {}).get("sha256", own_sha256) != own_sha256)
 
 
 def analysis_file(run: RunFolder, stem: str) -> Path:

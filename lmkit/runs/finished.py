@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -91,14 +91,6 @@ def read_finished(folder: RunFolder) -> FinishedRun:
         if not isinstance(settings.get(option), kind):
             raise UserError(f"{folder.identity} is damaged: {option} is missing")
     return FinishedRun(folder, settings, folder.read_names(), result)
-
-
-def changed_since(runs: Sequence[FinishedRun]) -> str:
-    """`3 of 10 runs come from code that has changed since`; "" where none does."""
-    count = sum(run.code_has_changed() is True for run in runs)
-    if not count:
-        return ""
-    return f"{count:,} of {len(runs):,} runs come from code that has changed since"
 
 
 def _finite(value: object) -> float | None:

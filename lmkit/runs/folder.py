@@ -22,11 +22,11 @@ import yaml
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_bytes, set_aside
-from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
+from lmkit.runs.checksums import checked, checked_json, unchecked
 from lmkit.runs.identity import RunIdentity, differences, without_defaults
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Budget, Result, read_result
-from lmkit.runs.typed import typed_or_damaged
+from lmkit.runs.typed import read_record
 
 SCHEMA_VERSION = 3  # of identity.json
 _RESTORED = "the run's command restores it from a checkpoint"
@@ -52,6 +52,14 @@ class RunFolder:
         path = Path(path)
         has_name = path.name not in ("", "..")
         self.path = path if has_name else path.resolve()  # its name is the run's
+        self.config = self.path / "config.yaml"
+        self.identity = self.path / "identity.json"
+        self.metrics = self.path / "metrics.csv"
+        self.log = self.path / "train.log"
+        self.result = self.path / "result.json"
+        self.checkpoints = self.path / "checkpoints"
+        self.best, self.last = self.checkpoints / "best.ckpt", self.checkpoints / "last.ckpt"
+        self.spectra, self.analysis = self.path / "spectra", self.path / "analysis"
 
     @classmethod
     def of(cls, root: Path | str, experiment: str, identity: RunIdentity) -> RunFolder:
@@ -69,46 +77,6 @@ class RunFolder:
     @property
     def lock(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lock")
-
-    @property
-    def config(self) -> Path:
-        return self.path / "config.yaml"
-
-    @property
-    def identity(self) -> Path:
-        return self.path / "identity.json"
-
-    @property
-    def checkpoints(self) -> Path:
-        return self.path / "checkpoints"
-
-    @property
-    def best(self) -> Path:
-        return self.checkpoints / "best.ckpt"
-
-    @property
-    def last(self) -> Path:
-        return self.checkpoints / "last.ckpt"
-
-    @property
-    def metrics(self) -> Path:
-        return self.path / "metrics.csv"
-
-    @property
-    def log(self) -> Path:
-        return self.path / "train.log"
-
-    @property
-    def spectra(self) -> Path:
-        return self.path / "spectra"
-
-    @property
-    def analysis(self) -> Path:
-        return self.path / "analysis"
-
-    @property
-    def result(self) -> Path:
-        return self.path / "result.json"
 
     def state(self) -> State:
         """ "finished" with a result, "unfinished" once it is prepared, otherwise "new"."""
@@ -198,12 +166,13 @@ class RunFolder:
         return self._read_identity_file().names
 
     def _read_identity_file(self) -> _IdentityFile:
-        mend = "remove it and run the same command again"
-        try:
-            content = read_json(self.identity, SCHEMA_VERSION, mend)
-            return typed_or_damaged(_IdentityFile, content, self.identity, mend)
-        except FileNotFoundError:
-            raise UserError(f"{self.identity} is missing: run the same command again") from None
+        return read_record(
+            _IdentityFile,
+            self.identity,
+            schema_version=SCHEMA_VERSION,
+            mend="remove it and run the same command again",
+            without=": run the same command again",
+        )
 
     def read_result(self) -> Result:
         """The result of a finished run. Raises: UserError naming the file, as `read_result`."""

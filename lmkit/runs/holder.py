@@ -10,6 +10,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+from lmkit.runs.typed import typed
+
 
 class Holder(NamedTuple):
     """The process that wrote a lock file; fields that the system does not provide are empty."""
@@ -29,23 +31,12 @@ class Holder(NamedTuple):
     @classmethod
     def from_json(cls, content: bytes) -> Holder:
         """Raises: ValueError when `content` is not what `to_json` writes."""
-        try:
-            fields = json.loads(content)
-        except RecursionError:
-            raise ValueError("not a mapping") from None
-        if not isinstance(fields, dict):
-            raise ValueError("not a mapping")
-        for name, blank in _BLANK._asdict().items():
-            if type(fields.get(name)) is not type(blank):
-                raise ValueError(f"{name} is missing or of the wrong type")
-        if not re.fullmatch("[0-9a-f]{16}", fields["token"]):  # it becomes part of a file name
+        holder = typed(cls, content)
+        if not re.fullmatch("[0-9a-f]{16}", holder.token):  # it becomes part of a file name
             raise ValueError("its token is invalid")
-        if fields["pid"] <= 0 or not fields["host"].isprintable():
+        if holder.pid <= 0 or not holder.host.isprintable():
             raise ValueError("no process")
-        return cls(**{name: fields[name] for name in cls._fields})
-
-
-_BLANK = Holder("", "", "", "", 0, "", "", 0)
+        return holder
 
 
 def this_process() -> Holder:

@@ -107,15 +107,6 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
     return RunIdentity(settings, _digest(without_defaults(settings)))
 
 
-def identity_of(decides: Mapping[str, object]) -> RunIdentity:
-    """The identity of something other than a training run, from all that decides its numbers.
-
-    Raises: UserError naming the option that is not a number, text, list or mapping.
-    """
-    settings = {key: _canonical(value, key) for key, value in decides.items()}
-    return RunIdentity(settings, _digest(settings))
-
-
 def _digest(settings: object) -> str:
     text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]

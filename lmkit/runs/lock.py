@@ -27,15 +27,12 @@ import time
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, make_folder, written_beside
 from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s, stamp
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
-
-if TYPE_CHECKING:
-    from rich.progress import Progress
 
 STALE_AFTER_S = 180.0
 HELD = 69  # exit status of a command whose run another process trains or has taken over
@@ -273,25 +270,14 @@ def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
 
 def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float) -> bool:
     """Watches the lock. Returns: whether it stays as in `state`, without a heartbeat."""
+    log.warning("%s: %s; watching it for %.0f s", path.name, state.gone, stale_after_s)
     start = time.monotonic()
-    with _waiting_bar(f"{path.name}: {state.gone}; making sure", stale_after_s) as progress:
-        while (passed_s := time.monotonic() - start) < stale_after_s:
-            time.sleep(min(stale_after_s / _HEARTBEATS, stale_after_s - passed_s))
-            now = _look(path, me, 0.0, stale_after_s)
-            if now is None or (now.token, now.stamp_ns) != (state.token, state.stamp_ns):
-                return False
-            progress.update(progress.task_ids[0], completed=time.monotonic() - start)
+    while (passed_s := time.monotonic() - start) < stale_after_s:
+        time.sleep(min(stale_after_s / _HEARTBEATS, stale_after_s - passed_s))
+        now = _look(path, me, 0.0, stale_after_s)
+        if now is None or (now.token, now.stamp_ns) != (state.token, state.stamp_ns):
+            return False
     return True
-
-
-def _waiting_bar(what: str, seconds: float) -> Progress:
-    from rich.console import Console  # slow to import, and rarely needed
-    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
-
-    columns = TextColumn("{task.description}", markup=False), BarColumn(), TimeRemainingColumn()
-    progress = Progress(*columns, console=Console(stderr=True), transient=True)
-    progress.add_task(what, total=seconds)
-    return progress
 
 
 def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockState | None:

@@ -13,10 +13,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import publish
-from lmkit.runs.checksums import checked_json, read_json
-from lmkit.runs.typed import typed_or_damaged
+from lmkit.runs.checksums import checked_json
+from lmkit.runs.typed import read_record
 
 SCHEMA_VERSION = 2
 
@@ -100,8 +99,5 @@ def read_result(path: Path) -> Result:
 
     Raises: UserError naming `path` when it is missing, damaged, or of another schema.
     """
-    try:
-        content = read_json(path, SCHEMA_VERSION, _MEND)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing: this run has not finished") from None
-    return typed_or_damaged(Result, content, path, _MEND)
+    unfinished = ": this run has not finished"
+    return read_record(Result, path, schema_version=SCHEMA_VERSION, mend=_MEND, without=unfinished)

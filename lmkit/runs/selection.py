@@ -32,7 +32,7 @@ import glob
 import math
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -73,7 +73,7 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
     """
     folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
     runs = []
-    for folder in folders.values():
+    for folder in folders:
         try:
             runs.append(read_finished(folder))
         except (UserError, PermissionError) as error:
@@ -84,7 +84,7 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
         more = f" (and {len(others)} more)" if others else ""
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
         raise UserError(f"{option}={shown} selects no finished run: {name}: {reason}{more}")
-    return Selection(sorted(runs, key=lambda run: run.name), left_out)
+    return Selection(runs, left_out)
 
 
 def select_folders(
@@ -95,7 +95,7 @@ def select_folders(
     Raises: UserError when an entry names no run.
     """
     folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
-    return sorted(folders.values(), key=lambda folder: folder.path.name), left_out
+    return folders, left_out
 
 
 def select_with_models(
@@ -105,17 +105,13 @@ def select_with_models(
 
     Raises: UserError when an entry names neither.
     """
-    folders, models, left_out = _meant(option, value, runs_dir, with_models=True)
-    runs, measured = (
-        sorted(found.values(), key=lambda folder: folder.path.name) for found in (folders, models)
-    )
-    return runs, measured, left_out
+    return _meant(option, value, runs_dir, with_models=True)
 
 
 def _meant(
     option: str, value: object, runs_dir: str, *, with_models: bool
-) -> tuple[dict[Path, RunFolder], dict[Path, RunFolder], dict[str, str]]:
-    """Runs in any state and pretrained models, and why others are left out."""
+) -> tuple[list[RunFolder], list[RunFolder], dict[str, str]]:
+    """Runs in any state and pretrained models, and why others are left out; each once, by name."""
     require_text("runs_dir", runs_dir)
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}
@@ -127,15 +123,17 @@ def _meant(
         models |= {folder.path.resolve(): folder for folder in of_models}
         if not there and not of_models:
             raise UserError(f"{option}={text} selects no run: {_nothing_at(place, runs_dir)}")
-        passing, damaged = _filtered(there, filters)
-        if there and not passing and not damaged:
-            instead = _others(there, filters)
-            raise UserError(
-                f"{option}={text} selects none of the {len(there)} runs of {place}: {instead}"
-            )
+        try:
+            passing, damaged = _filtered(there, filters)
+        except UserError as instead:
+            none_of = f"selects none of the {len(there)} runs of {place}"
+            raise UserError(f"{option}={text} {none_of}: {instead}") from None
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
-    return folders, models, left_out
+    runs, measured = (
+        sorted(found.values(), key=lambda folder: folder.path.name) for found in (folders, models)
+    )
+    return runs, measured, left_out
 
 
 def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
@@ -200,23 +198,34 @@ def _may_be_run(folder: RunFolder) -> bool:
 
 
 def _filtered(
-    folders: Sequence[RunFolder], filters: Mapping[str, str]
+    folders: list[RunFolder], filters: Mapping[str, str]
 ) -> tuple[list[RunFolder], dict[str, str]]:
-    """The runs that pass all filters, and why others cannot be checked."""
-    passing, damaged = [], {}
-    for folder in folders:
-        try:
-            if all(_passes(folder, name, wanted) for name, wanted in filters.items()):
+    """The runs that pass all filters, and why others cannot be checked.
+
+    Raises: UserError with the values that there are, where no run passes a filter.
+    """
+    damaged: dict[str, str] = {}
+    before = ""
+    for name, wanted in filters.items():
+        passing, values = [], []
+        for folder in folders:
+            try:
+                if folder.state() == "new":  # a point of a sweep: it is left out in any case
+                    passing.append(folder)
+                    continue
+                values.append(value := _value(folder, name))
+            except (UserError, PermissionError) as error:
+                damaged[folder.path.name] = _reason(error, folder)
+                continue
+            if _matches(name, value, wanted):
                 passing.append(folder)
-        except (UserError, PermissionError) as error:
-            damaged[folder.path.name] = _reason(error, folder)
-    return passing, damaged
+        if not passing and not damaged:
+            raise UserError(_others(name, values, before))
+        folders, before = passing, f"{before} {name}:{wanted}"
+    return folders, damaged
 
 
-def _passes(folder: RunFolder, name: str, wanted: str) -> bool:
-    if folder.state() == "new":  # a point of a sweep: it is left out in any case
-        return True
-    value = _value(folder, name)
+def _matches(name: str, value: object, wanted: str) -> bool:
     if name == "head":
         return value == family_of(wanted)
     if name == "name":
@@ -244,19 +253,12 @@ def _value(folder: RunFolder, name: str) -> object:
     return folder.read_names().family if name == "head" else _option(folder.read_config(), name)
 
 
-def _others(folders: Sequence[RunFolder], filters: Mapping[str, str]) -> str:
-    """Which values exist instead of the one that none of the runs has.
+def _others(name: str, values: Iterable[object], before: str) -> str:
+    """Which values of an option there are, instead of the one that no run has.
 
     Args:
-        filters: which no run passes; each applies to the runs that pass those before.
+        values: of the runs that pass the filters `before`.
     """
-    before = ""
-    for name, wanted in filters.items():
-        passing = [folder for folder in folders if _passes(folder, name, wanted)]
-        if not passing:
-            break
-        folders, before = passing, f"{before} {name}:{wanted}"
-    values = [_value(folder, name) for folder in folders]
     texts = sorted({f"{name}:{_written(value)}" for value in values if value is not _ABSENT})
     there = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
     with_ = f" with{before}" if before else ""
@@ -276,6 +278,8 @@ def _nothing_at(place: str, runs_dir: str) -> str:
         return f"{place} is a file; a run is named by its folder"
     if os.path.exists(place):
         return f"there is none in {place}"
+    if _FILTER.match(f" {place}"):
+        return f"a filter stands with its runs in quotes, as in 'runs {place}'"
     sweeps = Path(runs_dir, "sweeps")
     names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))
     around = Path(place).parent

@@ -27,28 +27,8 @@ def find_source(target: str) -> Source | None:
     """The file of `package.module.Class`; None if it is not on the path, or not Python. No module
     is imported: packages such as torch take seconds.
     """
-    top, *rest = target.split(".")
-    try:
-        spec = importlib.util.find_spec(top)
-    except (ImportError, ValueError):
-        return None
-    if spec is None:
-        return None
-    file = Path(spec.origin) if spec.origin and spec.origin.endswith(".py") else None
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    for i, part in enumerate(rest):
-        packages = [folder / part for folder in folders if (folder / part).is_dir()]
-        inner = [package / "__init__.py" for package in packages]
-        inner += [folder / f"{part}.py" for folder in folders]
-        existing = next((path for path in inner if path.is_file()), None)
-        if existing is not None:
-            file = existing
-            folders = [file.parent] if file.name == "__init__.py" else []
-        elif packages:  # without an __init__.py
-            file, folders = None, packages
-        else:
-            return None if file is None else Source(file, ".".join(rest[i:]))
-    return None  # a module, not a class
+    files, name = _located(target)
+    return Source(files[-1], name) if files and name else None
 
 
 def source_sha256(target: str) -> str | None:
@@ -89,42 +69,52 @@ def _imported_files(file: Path) -> set[Path]:
     for node in nodes:
         if isinstance(node, ast.Import):
             for alias in node.names:
-                found |= set(_files_of(alias.name))
+                found |= _own_of(alias.name)
         elif isinstance(node, ast.ImportFrom) and not node.level:
             for alias in node.names:
-                found |= set(_files_of(f"{node.module}.{alias.name}"))
+                found |= _own_of(f"{node.module}.{alias.name}")
         elif isinstance(node, ast.ImportFrom):
             folder = file.parents[node.level - 1]
             parts = node.module.split(".") if node.module else []
             for alias in node.names:
-                found |= set(_files_below([folder], [*parts, alias.name]))
+                found |= set(_below([folder], [*parts, alias.name])[0])
     return {each.resolve() for each in found if not _is_installed(each)}
 
 
-def _files_of(dotted: str) -> list[Path]:
-    """The Python files that run when `package.module.name` is imported, none of lmkit's."""
+def _own_of(dotted: str) -> set[Path]:
+    """The files that an import runs, none of lmkit's."""
+    return set() if dotted.split(".")[0] == "lmkit" else set(_located(dotted)[0])
+
+
+def _located(dotted: str) -> tuple[list[Path], str]:
+    """The Python files that run when `package.module.Class` is imported, and the name of the class
+    in the last of them; "" for a module.
+    """
     top, *rest = dotted.split(".")
-    if top == "lmkit":
-        return []
     try:
         spec = importlib.util.find_spec(top)
     except (ImportError, ValueError):
-        return []
+        spec = None
     if spec is None:
-        return []
+        return [], ""
     files = [Path(spec.origin)] if spec.origin and spec.origin.endswith(".py") else []
-    folders = [Path(folder) for folder in spec.submodule_search_locations or ()]
-    return [*files, *_files_below(folders, rest)]
+    below, left = _below(list(map(Path, spec.submodule_search_locations or ())), rest)
+    return [*files, *below], ".".join(left)
 
 
-def _files_below(folders: Sequence[Path], parts: Sequence[str]) -> list[Path]:
+def _below(folders: list[Path], parts: Sequence[str]) -> tuple[list[Path], Sequence[str]]:
+    """The files of the packages and modules below folders, and the parts that are neither."""
     files: list[Path] = []
-    for part in parts:
-        inits = [folder / part / "__init__.py" for folder in folders]
+    for i, part in enumerate(parts):
+        packages = [folder / part for folder in folders if (folder / part).is_dir()]
+        inits = [package / "__init__.py" for package in packages]
         modules = [folder / f"{part}.py" for folder in folders]
-        files += [path for path in (*inits, *modules) if path.is_file()][:1]
-        folders = [folder / part for folder in folders if (folder / part).is_dir()]
-    return files
+        file = next((path for path in (*inits, *modules) if path.is_file()), None)
+        if file is None and not packages:
+            return files, parts[i:]
+        files += [] if file is None else [file]
+        folders = [] if file in modules else packages
+    return files, []
 
 
 @cache

@@ -19,6 +19,7 @@ import time
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
+from itertools import count, takewhile
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, did_you_mean
@@ -31,12 +32,12 @@ from lmkit.runs.atomic import (
     replace_text,
     written_beside,
 )
-from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.checksums import checked_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.holder import this_process
 from lmkit.runs.lock import LockHeld, RunLock, is_held
 from lmkit.runs.result import Budget
-from lmkit.runs.typed import typed, typed_or_damaged
+from lmkit.runs.typed import read_record, typed
 
 SCHEMA_VERSION = 3  # of manifest.json
 MANIFEST = "manifest.json"
@@ -256,23 +257,18 @@ class SweepFolder:
 
     def forget_failures(self, point: Point) -> None:
         """Removes the records of a point's failed attempts."""
-        number = 1
-        while (file := self._failure(point, number)).exists():
+        for file in self._failures(point):
             file.unlink(missing_ok=True)
-            number += 1
 
     def failure(self, point: Point) -> Failure | None:
         """The last failed attempt at the point; None without one. A damaged record counts too."""
-        number = 0
-        while self._failure(point, number + 1).exists():
-            number += 1
-        if number == 0:
+        files = self._failures(point)
+        if not files:
             return None
         try:
-            content = json.loads(self._failure(point, number).read_bytes())
-            return replace(typed(Failure, content), attempts=number)
-        except (OSError, ValueError, AttributeError, RecursionError):
-            return Failure("its record is damaged", [], attempts=number)
+            return replace(typed(Failure, files[-1].read_bytes()), attempts=len(files))
+        except (OSError, ValueError):
+            return Failure("its record is damaged", [], attempts=len(files))
 
     def is_given_up(self, failure: Failure) -> bool:
         """Whether the point of that last failure is not attempted again."""
@@ -281,19 +277,21 @@ class SweepFolder:
     def _claim(self, point: Point) -> Path:
         return self.path / "failures" / f"{point.run}.claim"
 
+    def _failures(self, point: Point) -> list[Path]:
+        """The records of its failed attempts, in order."""
+        return list(takewhile(Path.exists, (self._failure(point, n) for n in count(1))))
+
     def _failure(self, point: Point, number: int) -> Path:
         return self.path / "failures" / f"{point.run}.{number}.json"
 
 
 def points_asked_for(runs_dir: Path) -> list[Point]:
     """The points of all sweeps in `runs_dir`, except damaged sweeps."""
-    return [point for manifest in _manifests(runs_dir) for point in manifest.points]
-
-
-def _manifests(runs_dir: Path) -> Iterator[Manifest]:
+    points: list[Point] = []
     for path in sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}")):
         with suppress(UserError):
-            yield _read(path)
+            points += _read(path).points
+    return points
 
 
 def require_name(name: str) -> None:
@@ -307,8 +305,6 @@ def require_name(name: str) -> None:
 
 def _read(path: Path) -> Manifest:
     mend = "run the sweep's command again to restore it"
-    try:
-        content = read_json(path, SCHEMA_VERSION, mend)
-    except FileNotFoundError:
-        raise UserError(f"{path} is missing; {mend}") from None
-    return typed_or_damaged(Manifest, content, path, mend)
+    return read_record(
+        Manifest, path, schema_version=SCHEMA_VERSION, mend=mend, without=f"; {mend}"
+    )

@@ -7,12 +7,12 @@ fail only later, in figures and tests.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.checksums import read_json
 
 if TYPE_CHECKING:  # it takes a while
     from pydantic import TypeAdapter
@@ -20,19 +20,20 @@ if TYPE_CHECKING:  # it takes a while
 _Record = TypeVar("_Record")
 
 
-def typed(record: type[_Record], content: Mapping[str, Any]) -> _Record:
+def typed(record: type[_Record], content: bytes | str) -> _Record:
     """The record with these fields; further ones of `content` are not read.
 
     Args:
         record: a dataclass or NamedTuple of plain data and of others like it.
+        content: JSON, in which a list may stand for a tuple, yet "1" is no number.
 
     Raises: ValueError naming a field that is missing or of another type.
     """
     from pydantic import ValidationError
 
     kind: Any = record
-    try:  # as JSON, where a list may stand for a tuple, yet "1" is no number
-        made: _Record = _adapter(kind).validate_json(json.dumps(content), strict=True)
+    try:
+        made: _Record = _adapter(kind).validate_json(content, strict=True)
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where = ".".join(map(str, first["loc"])) or "it"
@@ -40,18 +41,21 @@ def typed(record: type[_Record], content: Mapping[str, Any]) -> _Record:
     return made
 
 
-def typed_or_damaged(
-    record: type[_Record], content: Mapping[str, Any], path: Path, mend: str
+def read_record(
+    record: type[_Record], path: Path, *, schema_version: int, mend: str, without: str
 ) -> _Record:
-    """The record that a file holds, as `typed` makes it.
+    """The record that a JSON file with a checksum holds.
 
     Args:
-        mend: what the user should do if the file is damaged.
+        mend: what the user should do if the file is damaged or of an earlier version.
+        without: what the user is told if there is no file.
 
     Raises: UserError naming `path`.
     """
     try:
-        return typed(record, content)
+        return typed(record, json.dumps(read_json(path, schema_version, mend)))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing{without}") from None
     except ValueError as error:
         raise UserError(f"{path} is damaged: {error}; {mend}") from None
 

@@ -16,7 +16,7 @@ from lmkit.cli.main import main
 from lmkit.data.corpus import TextCorpus
 from lmkit.experiment.run import run as train
 from lmkit.results.frame import frame
-from lmkit.runs.analysis_files import text_of
+from lmkit.runs.analysis_files import Text
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
@@ -93,7 +93,7 @@ def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsy
     before = files(folder)
     assert before
     (kept,) = folder.analysis.glob("*.json")
-    text = text_of(parse_json(kept.read_bytes()))
+    text = Text(**parse_json(kept.read_bytes())["measured_on"])
     assert text.is_own
     assert text.sha256 == read_finished(folder).data_sha256
     capsys.readouterr()
@@ -110,7 +110,7 @@ def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsy
     assert added
     assert all(name.endswith(f"@{sha256[:8]}") for name in added)
     (other,) = folder.analysis.glob("*@*.json")
-    assert text_of(parse_json(other.read_bytes())) == (str(root), sha256, False)
+    assert Text(**parse_json(other.read_bytes())["measured_on"]) == (str(root), sha256, False)
     assert f"not its own text but {root}, {sha256[:8]}" in capsys.readouterr().out
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -10,13 +11,14 @@ from collections.abc import Iterator
 
 import pytest
 
+from lmkit.cli.entry import CONFIGS, compose, plain_config
 from tests.conftest import REPOSITORY
 from tests.tiny import TINY
 
 STUDY = REPOSITORY / "docs/study/first/runs"
 
 
-def lmkit(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "lmkit", *arguments],
         capture_output=True,
@@ -28,7 +30,7 @@ def lmkit(*arguments: str, **environment: str) -> subprocess.CompletedProcess[st
 
 def test_help_lists_every_command_with_a_line_and_is_quick():
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
-    done = lmkit("--help")
+    done = process("--help")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == 0, done.stderr
     # processor time, so that a busy machine changes nothing
@@ -42,13 +44,13 @@ def test_help_lists_every_command_with_a_line_and_is_quick():
 
 
 def test_without_a_command_it_lists_them():
-    done = lmkit()
+    done = process()
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout == lmkit("--help").stdout
+    assert done.stdout == process("--help").stdout
 
 
 def test_a_misspelt_command_is_one_line_with_what_was_meant():
-    done = lmkit("trian", "seed=1")
+    done = process("trian", "seed=1")
     assert done.returncode == 1
     assert done.stderr == (
         "error: there is no command trian (did you mean train?); lmkit --help lists them\n"
@@ -65,7 +67,7 @@ def test_a_misspelt_command_is_one_line_with_what_was_meant():
     ],
 )
 def test_completion_is_of_commands_and_then_hydras(line, expected):
-    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    done = process("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
     assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
 
 
@@ -81,7 +83,7 @@ def test_completion_is_of_commands_and_then_hydras(line, expected):
     ],
 )
 def test_completion_knows_studies_reproductions_and_choices(line, expected):
-    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    done = process("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
     assert sorted(done.stdout.split()) == sorted(expected.split()), done.stderr
 
 
@@ -112,17 +114,17 @@ def test_completion_knows_all_commands_and_folders_and_prints_nothing_else(
         (tmp_path / "runs" / folder).mkdir(parents=True)
     (tmp_path / "runs/sweeps/mine/manifest.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    done = lmkit("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    done = process("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
     assert (sorted(done.stdout.split()), done.stderr) == (sorted(expected.split()), "")
 
 
 def test_help_lists_no_module_that_is_no_command():
-    listed = {line.split()[0] for line in lmkit("--help").stdout.splitlines() if line[:2] == "  "}
+    listed = {line.split()[0] for line in process("--help").stdout.splitlines() if line[:2] == "  "}
     assert not listed & {"options", "entry", "analysis", "main", "command_line", "check_points"}
 
 
 def test_an_option_that_is_there_needs_no_plus():
-    done = lmkit("train", "+seed=3")
+    done = process("train", "+seed=3")
     assert "An item is already at 'seed'" in done.stderr
 
 
@@ -161,3 +163,101 @@ def test_a_mistake_is_told_where_the_output_is_not_read(unread):
     assert ended.stderr.startswith("error: Could not override 'nothing'")
     assert ended.stderr.count("\n") == 1
     assert subprocess.run(command, stdout=unread, stderr=unread).returncode == 1
+
+
+@pytest.mark.parametrize("command", ["train", "describe", "evaluate", "finetune"])
+def test_help_is_quick_and_names_the_choices(command, tmp_path):
+    program = (
+        "import sys, lmkit.cli.main as lmkit\n"
+        f"sys.argv = ['lmkit', '{command}', '--help']\n"
+        "slow = {'torch', 'scipy.stats', 'wandb', 'pandas'}\n"
+        "try:\n    lmkit.main()\n"
+        "finally:\n    assert not sys.modules.keys() & slow\n"
+    )
+    command_line = [sys.executable, "-c", program]
+    done = subprocess.run(command_line, capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith(f"lmkit {command} ")
+    lines = done.stdout.splitlines()
+    assert len(lines) < 220
+    assert not any(re.match("(conf|launches|runs)[/:]", line) for line in lines)
+
+
+def test_help_lists_every_group_that_train_can_use(lmkit, capsys):
+    lmkit("train", "--help")
+    shown = capsys.readouterr().out
+    groups = shown.partition("== Groups")[2].partition("== Options")[0].replace("\n  ", " ")
+    listed = dict(line.split(": ", 1) for line in groups.splitlines()[1:] if line)
+    folders = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()}
+    of_others = {"analyses", "finetuning", "method", "reproduce", "size", "studies"}
+    usable = {folder for folder in folders - of_others if not folder.startswith("hydra")}
+    assert listed.keys() == usable | {"hydra/launcher"}
+    assert "penn_mos" in listed["experiment"].split(", ")
+
+
+OWN_CUBE = "# The cube.\n_target_: outside.Power\npower: 3 # of the logits\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [
+        ("train", ["experiment=wt2_gss", "callbacks=[default,gradient_bottleneck]"]),
+        ("train", ["--config-dir", "mine", "head/transform=cube"]),
+        ("train", ["--multirun", "seed=1,2"]),
+        ("describe", ["trunk=transformer", "optimizer=adamw", "schedule=cosine"]),
+        ("finetune", []),
+        ("evaluate", ["method=dynamic"]),
+        ("rank", []),
+        ("compare", []),
+        ("report", []),
+    ],
+)
+def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, capsys):
+    (tmp_path / "mine" / "head" / "transform").mkdir(parents=True)
+    (tmp_path / "mine" / "head" / "transform" / "cube.yaml").write_text(OWN_CUBE)
+    lmkit(command, *arguments, "--help")
+    options = capsys.readouterr().out.partition("== Options")[2].splitlines()[1:]
+    assert len(options) >= 4
+    assert max(map(len, options)) <= 100
+    unexplained = []
+    for line, before in zip(options, ["", *options], strict=False):
+        key = re.fullmatch(r" *'?([\w/]+)'?:( .*)?", line)
+        if key and "#" not in line and not before.strip().startswith("#"):
+            unexplained.append(key[1])
+    plain = {"_target_", "name", "title", "short_title", "valid_tokens", "test_tokens", "runs_dir"}
+    plain |= {"save_dir", "id"}
+    assert set(unexplained) <= plain | {"epoch", "decay_grid", "gradient_bottleneck"}
+    if "callbacks:" in options:
+        above = [line for line in options[: options.index("callbacks:")] if line[0] == "#"]
+        assert above[-3].startswith("# What happens around training.")
+    if "mine" in arguments:
+        assert "  # The cube.\n  transform:\n" in "\n".join(options)
+        assert "    power: 3 # of the logits" in options
+
+
+def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):
+    sizes = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
+    lmkit("describe", *sizes, "head/transform=plif_frozen", "data.num_words=50")
+    shown = capsys.readouterr().out
+    assert "toy: 50 words, 5,000 / 1,000 / 1,000 tokens" in shown
+    assert "PiecewiseLinear(knots=100000, limit=20.0, frozen=True)" in shown
+    rows = [line.replace("│", " ").split() for line in shown.splitlines()]
+    # 50 x 32 + 50, 4 x 64 x (32 + 64 + 2), 4 x 32 x (64 + 32 + 2); 10^5 slopes frozen
+    total = ["total", "39,282", "139,282", "557,128"]
+    assert next(row for row in rows if row[:1] == ["total"])[:4] == total
+    said = " ".join(shown.split())
+    assert re.search(r"time: about [\w. ]+ per epoch, [\w. ]+ for 24 epochs, without transf", said)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("overrides", "name"),
+    [
+        ((), "toy"),
+        (("data=penn",), "penn"),
+        (("data=text", "data.name=mine"), "mine"),
+        (("experiment=penn_mos", "data=wikitext-2"), "penn_mos"),
+    ],
+)
+def test_a_run_without_an_experiment_is_named_after_its_corpus(overrides, name):
+    assert plain_config(compose("train", overrides))["name"] == name

@@ -30,7 +30,7 @@ def test_what_trains_evaluates_and_measures_a_run_decides_its_numbers():
     ):
         assert path in files, path
     rooms = {path.split("/")[0] for path in files}
-    assert not rooms & {"analyses", "evaluation", "report", "comparison", "presentation", "cli"}
+    assert not rooms & {"analyses", "evaluation", "report", "results", "presentation", "cli"}
 
 
 def test_what_decides_takes_nothing_from_elsewhere_that_could():
@@ -41,7 +41,7 @@ def test_what_decides_takes_nothing_from_elsewhere_that_could():
     }
     rooms = {path.split("/")[0] for path in deciding_files(PACKAGE)}
     # none of these computes a run: they name, store and draw; dialogue has an analysis
-    assert imported - rooms <= {"errors", "runs", "presentation", "comparison", "analyses"}
+    assert imported - rooms <= {"errors", "runs", "presentation", "analyses"}
 
 
 def test_a_measure_decides_numbers_once_a_run_takes_it(package):

@@ -179,10 +179,6 @@ def test_an_option_at_its_default_is_as_if_not_given(
     assert settings[section][name] == default  # what a run's folder says is said in full
 
 
-def test_an_option_without_a_default_counts() -> None:
-    assert digest(set_at("module.unheard_of", None)) != digest(config())
-
-
 @pytest.fixture
 def my_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A user's file, on the path."""

@@ -529,9 +529,3 @@ def test_who_was_given_up_before_the_lock_was_its_begins_anew(
         assert held.holds()
     assert len(set(rounds)) == 2
     assert list(path.parent.iterdir()) == []
-
-
-def test_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file")
-    with pytest.raises(UserError, match=r"cannot make the folder .*/runs: File exists"):
-        RunLock(tmp_path / "runs" / "smoke.lock").acquire()

@@ -19,12 +19,3 @@ def test_entering_brings_nothing_heavy() -> None:
     code = f"import sys\n{imports}print(*(sys.modules.keys() & {heavy}))"
     command = [sys.executable, "-c", code]
     assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "\n"
-
-
-def test_room_imports_nothing_of_the_others() -> None:
-    allowed = ("lmkit.runs", "lmkit.errors.user_error")
-    for name in MODULES:
-        text = (Path(lmkit.runs.__file__).parent / f"{name}.py").read_text()
-        for line in text.splitlines():
-            if line.lstrip().startswith(("import lmkit", "from lmkit")):
-                assert line.split()[1].startswith(allowed), f"{name}: {line}"

@@ -56,19 +56,6 @@ def test_a_tensor_and_its_measures_are_written_alike(run):
     assert stored.measures == measures
 
 
-def test_what_is_called_off_leaves_the_old_file(run):
-    path = final_spectrum(run)
-    write_spectrum(path, VALUES_S, MEASURES)
-
-    def lock_is_lost() -> None:
-        raise UserError("lost")
-
-    with pytest.raises(UserError, match="lost"):
-        write_spectrum(path, VALUES_S[:1], MEASURES, lock_is_lost)
-    assert len(read_spectrum(path).singular_values_S) == 3
-    assert list(run.spectra.iterdir()) == [path]
-
-
 def test_epochs_are_listed_by_split_and_matrix(run):
     assert epoch_spectra(run) == {}
     for epoch, split, matrix in (

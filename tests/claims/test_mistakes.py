@@ -1,0 +1,283 @@
+"""Mistakes on a command line: one line that names the option and says what would be right."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+
+import pytest
+import pytorch_lightning as pl
+
+from lmkit.cli.entry import CONFIGS
+from tests.conftest import REPOSITORY
+
+KEPT = REPOSITORY / "docs/study/first/runs"
+QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
+SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
+
+
+@pytest.fixture
+def train_refused(refused, monkeypatch) -> Callable[..., str]:
+    """Types `lmkit train`, which must be refused before it trains; returns its one line."""
+
+    def must_not_train(self: pl.Trainer, *arguments: object, **options: object) -> None:
+        raise AssertionError("was not refused")
+
+    monkeypatch.delenv("LMKIT_DATA", raising=False)
+    monkeypatch.setattr(pl.Trainer, "fit", must_not_train)
+
+    def run(line: str) -> str:
+        small = () if "data=" in line else SMALL
+        return refused("train", *QUIET, *small, *line.split(" "))
+
+    return run
+
+
+def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
+    command = [sys.executable, "-m", "lmkit", "train", "optimizer.lrr=1"]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("error: Could not override 'optimizer.lrr' (did you mean optimiz")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        # options
+        (
+            "optimiser.lr=3",
+            "Could not override 'optimiser.lr' (did you mean optimizer.lr?); To append",
+        ),
+        ("run.dir=x", "Could not override 'run.dir' (did you mean runs_dir?)"),
+        ("transform=gss", "Could not override 'transform' (did you mean head/transform?)"),
+        ("model.hidden=3", "Could not override 'model.hidden'; To append"),
+        ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
+        ("+seeed=3", "there is no option seeed (did you mean seed?)"),
+        ("+windows.bppt=3", "there is no option windows.bppt (did you mean windows.bptt?); it"),
+        (
+            "+trainer.precision=tf32",
+            "An item is already at 'trainer.precision'; Either remove + pref",
+        ),
+        ("~seed", "seed is missing: options can be set, not removed"),
+        ("--quiet", "there is no flag --quiet; options are written option=value"),
+        ("--config-dir", "--config-dir must be followed by its value"),
+        ("=3", "'=3' cannot be read as option=value"),
+        ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
+        ("optimizer.lr=1,2", "'optimizer.lr=1,2'; 1. To use it as a list, use key=[value1,val"),
+        # choices
+        ("experiment=penn_moss", "did you mean penn_mos?"),
+        ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, hidden, "),
+        ("head/mixtures=none", "Could not override 'head/mixtures' (did you mean head/mixture?"),
+        ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
+        ("~head/mixture", "but is None; choose one with head/mixture=NAME"),
+        (
+            "callbacks=[default,spectrums]",
+            "'callbacks/spectrums'; callbacks= takes cuda_graphs, def",
+        ),
+        ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
+        ("callbacks=[default,cuda_graphs] trigger=null", "trigger=null does not exist; there are"),
+        ("multirun_sweeps=no_such_sweep", "Could not find 'multirun_sweeps/no_such_sweep'; multi"),
+        # values
+        ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
+        ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
+        ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
+        ("optimizer.lr=[1,2]", "optimizer.lr must be a number, but is [1, 2]"),
+        ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
+        ("objective.sum=1", "Could not override 'objective.sum'; To append to your config use +"),
+        ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),
+        ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
+        ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
+        ("seed=", "seed: Value '' of type 'str' could not be converted to Integer"),
+        ("seed=1.5", "seed: Value '1.5' of type 'float' could not be converted to Integer"),
+        ("dry_run=maybe", "dry_run: Value 'maybe' is not a valid bool"),
+        ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
+        ("seed=4294967296", "seed must be at most 4294967295, but is 4294967296"),
+        ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
+        ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
+        ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
+        ("trainer.gradient_clip_val=-1", "trainer.gradient_clip_val must be at least 0, but is -1"),
+        ("threads=100000", "threads must be at most 1024, but is 100000"),
+        ("optimizer._target_=torch.optim.Adm", "has no Adm (did you mean torch.optim.Adam?)"),
+        (
+            "head/transform=[gss,plif]",
+            "head/transform=[gss,plif] names several, but a head has one; to train each of "
+            "them: --multirun head/transform=gss,plif",
+        ),
+        (
+            "+logger.mine._target_=pytorch_lightning.loggers.CometLogger",
+            "logger.mine: Requirement 'comet-ml",
+        ),
+        ("+trainer.max_step=3", "there is no option trainer.max_step"),
+        ("+trainer.max_steps=3", "trainer.max_steps cannot be set: the budget is the option max"),
+        ("logger=wandb +logger.wandb.foo=3", "there is no option logger.wandb.foo; it takes "),
+        ("logger=[]", "logger is not set: give it as logger=csv or mlflow or "),
+        ("--multirun logger=csv multirun_sweeps=null", "multirun_sweeps=null does not exist"),
+        ("--multirun hydra.sweeper.params=3", "hydra.sweeper.params must hold options and their"),
+        ("--multirun hydra.sweeper.parts=3", "hydra.sweeper.parts must be a list such as"),
+        ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
+        ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
+        ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
+        ("trunk.input_dropout=1", "trunk.input_dropout must be at least 0 and less than 1"),
+        ("trunk.weight_dropout=-0.1", "trunk.weight_dropout must be at least 0 and less than 1"),
+        ("trunk.out_dim=40", "head.tie_weights=true needs trunk.out_dim (40) equal to"),
+        ("head.tie_weights=maybe", "head.tie_weights must be true or false, but is 'maybe'"),
+        ("head/transform=gss head.transform.k=0", "head.transform.k must be greater than 0"),
+        ("head/transform=gss head.transform.k=-2", "head.transform.k must be greater than 0"),
+        ("trigger.epoch=0", "trigger.epoch must be a whole number of at least 1, but is 0"),
+        ("schedule.bptt=abc", "schedule.bptt (windows.bptt unless set) must be a whole number of"),
+        ("windows.bptt=abc", "windows.bptt must be a whole number of at least 5, but is 'abc'"),
+        ("windows.batch_size=10000000", "choose a smaller windows.batch_size"),
+        # data
+        ("data=penn", "data.root is not set: give the folder with penn/train.txt in it"),
+        ("data=penn data.root=nowhere", "nowhere/penn/train.txt does not exist: data.root=nowhere"),
+    ],
+)
+def test_a_mistake_is_explained(arguments, expected, train_refused):
+    assert expected in train_refused(arguments)
+
+
+def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
+    message = train_refused("experiment=penn_soft_max")
+    assert "'experiment/penn_soft_max' (did you mean penn_softmax?); experiment= takes " in message
+    for path in (CONFIGS / "experiment").glob("*.yaml"):
+        assert path.stem in message
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (b"", "valid.txt is empty; it must hold at least one line of text"),
+        (b" \n", "valid.txt is empty"),
+        (b"a word\n caf\xe9\n", "valid.txt, line 2: the byte 0xe9 is not UTF-8 text"),
+        (None, "valid.txt does not exist: data.root="),
+    ],
+)
+def test_a_text_that_cannot_be_read_is_refused(content, expected, train_refused, tmp_path):
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a few words\n" * 100)
+    if content is None:
+        (tmp_path / "valid.txt").unlink()
+    else:
+        (tmp_path / "valid.txt").write_bytes(content)
+    assert expected in train_refused(f"data=text data.root={tmp_path}")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        ("head.transform._target_=no.such.Head", "head.transform._target_=no.such.Head cannot be"),
+        (
+            "head.transform._target_=lmkit.heads.transforms.Idenity",
+            "lmkit.heads.transforms has no Idenity (did you mean lmkit.heads.transforms.Identity?)",
+        ),
+        ("head.transform._target_=math.pi", "Expected a callable target, got '3.14"),
+        ("head.transform._target_=null", "must name a class as module.Class, but is None"),
+        ("head.transform._target_=outside.NoModule", "nn.modules.module.Module, but makes a NoMod"),
+        ("head.transform._target_=outside.Power", "head.transform.power is missing: set it with +"),
+        (
+            "head.transform._target_=outside.Power +head.transform.powr=2",
+            "head.transform.powr (did you mean head.transform.power?); it takes power",
+        ),
+        (
+            "head/transform=gss head.transform._target_=outside.Cube",
+            "there is no option head.transform.c; it takes no options",
+        ),
+        (
+            "head.transform._target_=outside.Power +head.transform.power=0",
+            "head.transform: power is 0",
+        ),
+        ("head.transform._target_=broken.Cube", "broken.Cube cannot be imported: division by zero"),
+        (
+            "trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer",
+            "takes Trunk, but trunk gives LSTMLayer",
+        ),
+    ],
+)
+def test_a_class_from_outside_that_does_not_fit_is_refused(
+    arguments, expected, train_refused, tmp_path
+):
+    (tmp_path / "outside.py").write_text(OUTSIDE)
+    (tmp_path / "broken.py").write_text("1 / 0\n")
+    assert expected in train_refused(arguments)
+
+
+OUTSIDE = """
+from torch import nn
+
+class NoModule:
+    pass
+
+class Cube(nn.Module):
+    def forward(self, logits):
+        return logits**3
+
+class Power(nn.Module):
+    def __init__(self, power):
+        super().__init__()
+        if power == 0:
+            raise ValueError("power is 0")
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("finetune ", "run is not set: give it as run=VALUE"),
+        ("finetune run=nowhere", "run=nowhere selects no run: it is not a folder"),
+        ("finetune run=nowhere lr=0", "lr must be greater than 0, but is 0"),
+        ("finetune run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
+        (
+            "finetune run=nowhere max_epochs=x",
+            "max_epochs: Value 'x' of type 'str' could not be converted",
+        ),
+        ("finetune run=nowhere patience=3", "Could not override 'patience'"),
+        (
+            "evaluate run=nowhere",
+            "run=nowhere selects no run: it is not a folder, a pattern that matches one",
+        ),
+        (
+            "evaluate run=nowhere method=cach",
+            "'method/cach' (did you mean cache?); method= takes cache, ",
+        ),
+        (
+            "evaluate run=nowhere method.window=3",
+            "'method.window' (method=cache or cache_wt2 has it)",
+        ),
+        ("evaluate run=nowhere method=cache method.thetta=3", "(did you mean method.theta?)"),
+        (
+            "evaluate run=KEPT method=cache method.weight=1",
+            "method.weight must be at least 0 and less",
+        ),
+        (
+            "evaluate run=KEPT method=cache method.theta_grid=[0]",
+            "method.theta must be greater than 0",
+        ),
+        (
+            "evaluate run=KEPT method=dynamic method.epsilon=0",
+            "method.epsilon must be greater than 0",
+        ),
+        (
+            "evaluate run=KEPT search=true",
+            "search=true: method=static has nothing to search; choose",
+        ),
+        ("evaluate run=KEPT search_tokens=0", "search_tokens must be a whole number of at least 1"),
+        ("evaluate run=KEPT method._target_=types.SimpleNamespace", "method._target_ must name a"),
+        ("evaluate run=KEPT split=dev", "split must be one of train, valid, test, but is 'dev'"),
+    ],
+)
+def test_other_commands_explain_mistakes(line, expected, refused):
+    assert expected in refused(*line.replace("KEPT", str(KEPT)).split())
+
+
+@pytest.mark.parametrize("line", [("--config-dir", "my_conf", "experiment=mine"), ("seed=3",)])
+def test_an_error_while_training_keeps_its_traceback(lmkit, tmp_path, monkeypatch, line):
+    def fit(self: pl.Trainer, *arguments: object, **options: object) -> None:
+        raise ValueError("shapes do not match")
+
+    (tmp_path / "my_conf" / "experiment").mkdir(parents=True)
+    (tmp_path / "my_conf" / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 3\n")
+    monkeypatch.setattr(pl.Trainer, "fit", fit)
+    with pytest.raises(ValueError, match="shapes do not match"):
+        lmkit("train", *QUIET, *SMALL, "logger=csv", *line)

@@ -18,11 +18,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_positive
-from lmkit.heads.chunks import chunk_rows, chunked_mean, target_log_probs
+from lmkit.heads.chunks import affine, chunk_rows, chunked_mean, target_log_probs
 from lmkit.heads.low_rank import RankMap, random_factors
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity, Transform, in_loss
-from lmkit.kernels.shared_weight import affine
 
 # MiB. On a CPU larger chunks gain nothing and overflow its caches; a GPU needs large products.
 CHUNK_MB = {"cpu": 16, "cuda": 256}

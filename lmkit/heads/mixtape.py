@@ -27,9 +27,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count, require_positive, require_rate
+from lmkit.heads.chunks import affine
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture, SingleContext
-from lmkit.kernels.shared_weight import affine
 from lmkit.trunk.dropout import locked_dropout
 
 

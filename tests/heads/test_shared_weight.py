@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from lmkit.kernels.shared_weight import affine, products_of, shared_weight
+from lmkit.heads.chunks import affine, begin_chunk, shared_weight
 
 E, V = 5, 7
 BF16 = torch.bfloat16
@@ -37,7 +37,7 @@ def test_gradients_of_chunks_are_summed_in_the_weights_own_dtype(
     shared = [shared_weight(p, product_dtype, learns=True) for p in (weight_VE, bias_V)]
     for part in (slice(0, 3), slice(3, 5), slice(5, 6)):
         own = x[part].requires_grad_()
-        products_of(shared[0]).begin_chunk()
+        begin_chunk(shared)
         found = affine(own, shared[0], shared[1] if with_bias else None)
         again = affine(own, shared[0], None)  # a second product leaves the first as it is
         assert found.dtype == again.dtype == dtype

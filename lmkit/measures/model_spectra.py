@@ -22,9 +22,8 @@ from lmkit.measures.memory import available_bytes, require_memory
 from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
 from lmkit.spectra.factors import FactorAccumulator
-from lmkit.spectra.gram import GramAccumulator
+from lmkit.spectra.gram import GramAccumulator, require_rows
 from lmkit.spectra.measures import SpectrumMeasures, measure
-from lmkit.spectra.rows import require_rows
 
 # of which a spectrum is measured, and what people read
 MATRICES = {"log_probs": "log P", "transformed_logits": "transformed logits"}

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from lmkit.errors.user_error import require_at_least
-from lmkit.spectra.rows import require_rows
+from lmkit.spectra.gram import require_rows
 
 
 class PairwiseDivergence(NamedTuple):

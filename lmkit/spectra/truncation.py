@@ -21,8 +21,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.spectra.gram import GramAccumulator
-from lmkit.spectra.rows import require_rows
+from lmkit.spectra.gram import GramAccumulator, require_rows
 
 COLUMNS = 4096  # at a time, where the rows' products are summed
 

@@ -22,6 +22,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
@@ -39,6 +40,9 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import FINETUNE, RunNames
 from lmkit.runs.selection import select_folders
 from lmkit.runs.source import option_defaults
+
+# columns of whole numbers of which some are missing lie one by one, and these are many
+warnings.filterwarnings("ignore", category=pd.errors.PerformanceWarning, module=r"lmkit\.")
 
 Row = dict[str, object]
 

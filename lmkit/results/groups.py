@@ -66,7 +66,7 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
     by = values.groupby(runs["group"], sort=False)
     table = by.agg(["mean", "std"])
     table.columns = table.columns.map(" ".join)
-    return table.join(by.size().rename("seeds"))
+    return table.assign(seeds=by.size())
 
 
 def best_rate(runs: pd.DataFrame) -> pd.DataFrame:

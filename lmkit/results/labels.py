@@ -88,9 +88,12 @@ def in_words(option: str, row: pd.Series[Any]) -> str:
 
 def value_text(value: object) -> str:
     """A value as people write it."""
-    if isinstance(value, float) and not pd.isna(value):
-        return f"{value:g}".replace("-", "−")
-    return "none" if pd.isna(value) else str(value).replace("-", "−")  # type: ignore[call-overload]
+    if isinstance(value, str):
+        return value
+    if pd.isna(value):  # type: ignore[call-overload]
+        return "none"
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return text.replace("-", "−")
 
 
 def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:

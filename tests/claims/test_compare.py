@@ -62,10 +62,12 @@ def test_runs_of_several_groups_are_named(lmkit, runs, make_run, capsys):
 
 
 def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_run, capsys):
-    make_run(runs / "runs", 1, 56.0, trigger="nt", name="by_loss")
+    make_run(runs / "runs", 1, 56.0, trigger="nt", name="by_loss", trunk="Transformer-XL")
     lmkit("compare", "a=runs name:by_loss", "b=runs head:softmax name:penn_small")
-    (told,) = (line for line in capsys.readouterr().out.splitlines() if "trigger" in line)
+    printed = capsys.readouterr().out
+    (told,) = (line for line in printed.splitlines() if "trigger" in line)
     assert told.strip().removeprefix("trigger: ").split(" and ")[1].endswith(".AtEpoch")
+    assert "trunk: Transformer-XL and AWD-LSTM" in printed
 
 
 @pytest.mark.parametrize(

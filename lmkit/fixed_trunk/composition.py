@@ -183,7 +183,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
 @lru_cache
 def _read_pretrained(place: str) -> tuple[str, Any, str]:
     """Folder, facts and digest of a pretrained model; one of the hub is fetched."""
-    from lmkit.fixed_trunk.weights import files_sha256
+    from lmkit.fixed_trunk.corpus import files_sha256
     from lmkit.pretrained.loading import downloaded, facts_of
     from lmkit.pretrained.source import find_checkpoints
 

@@ -37,6 +37,17 @@ if TYPE_CHECKING:  # they import torch, which reporting a finished run does with
 VERSION = 1  # raised whenever the same trunk and text would give other contexts
 
 
+def files_sha256(folder: str) -> str:
+    """SHA-256 (hex) of all that decides the contexts of the pretrained model in a folder."""
+    digest = hashlib.sha256()
+    weights = sorted(Path(folder).glob("*.safetensors"))
+    for path in [Path(folder) / "config.json", Path(folder) / "tokenizer.json", *weights]:
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
+
+
 class ContextSplits(TextSplits):
     """A text whose windows hold contexts instead of words."""
 
@@ -285,15 +296,15 @@ class ContextsOfPretrained(TrunkContexts):
         return super()._decides() | windows
 
     def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
+        from lmkit.data.subwords import padded
+
         text = super()._text_splits(None)
         begins = np.array(self.prefix[-1:], dtype=np.int64)  # before what is predicted first
-        padded = (f"<{index}>" for index in range(len(text.vocabulary), self.num_words))
         splits = (np.concatenate([begins, tokens]) for tokens in text[1:])
-        return TextSplits((*text.vocabulary, *padded), *splits)
+        return TextSplits(padded(text.vocabulary, self.num_words), *splits)
 
     @cached_property
     def _loaded(self) -> LoadedPretrained:
-        from lmkit.fixed_trunk.weights import files_sha256
         from lmkit.pretrained.loading import load_pretrained
         from lmkit.pretrained.source import Checkpoint
 

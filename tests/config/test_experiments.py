@@ -103,17 +103,6 @@ def test_every_command_composes(name):
     assert compose(name)
 
 
-def test_every_published_configuration_is_there():
-    heads = ("softmax", "ss", "gss", "lms_plif", "mos", "moc")
-    expected = {"penn_mos_dagger", "penn_softmax_dagger", "penn_softmax_ddagger"}
-    for corpus in CORPORA:
-        expected |= {f"{corpus}_{head}" for head in heads}
-        expected |= {f"{corpus}_{head}_nt" for head in heads}
-        expected |= {f"{corpus}_lms_plif_frozen", f"{corpus}_mos_plif"}
-        expected |= {f"{corpus}_awd_lstm_mos_hyperparameters"}
-    assert expected == set(PUBLISHED)
-
-
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_an_experiment_has_its_name_corpus_trigger_and_source(name):
     config = composed(f"experiment={name}")

@@ -1,66 +1,162 @@
-"""Experiments with later trunks and heads are what their sources say, as far as these say it."""
+"""Experiments beside Parthiban's, and chains of finetuning and evaluation, are what their sources
+say, as far as these say it.
+"""
 
 from __future__ import annotations
+
+import math
+from functools import cache
+from typing import Any
 
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
+from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.evaluation.dynamic import GradientStatistics, Rates
+from lmkit.evaluation.method import Method
+from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.predictor import trainable
+from lmkit.results.published import published
 from lmkit.runs.names import head_name, name_of
 from lmkit.training.language_model import LanguageModel
 
+# of the authors' programs: experiment, then option and value
+PROGRAMS: dict[str, dict[str, Any]] = {
+    "penn_awd_lstm": {
+        "optimizer.lr": 30.0, "seed": 141, "max_epochs": 500, "patience": None, "trigger.n": 5,
+        "windows.batch_size": 20, "trunk.hidden_dropout": 0.25, "trunk.input_dropout": 0.4,
+    },
+    "wt2_awd_lstm": {
+        "optimizer.lr": 30.0, "seed": 1882, "max_epochs": 750, "patience": None, "trigger.n": 5,
+        "windows.batch_size": 80, "trunk.hidden_dropout": 0.2, "trunk.input_dropout": 0.65,
+    },
+    "penn_doc": {
+        "head.mixture.experts": [0, 0, 5, 15], "head.mixture.latent_dropout": 0.6,
+        "head.mixture.balance_weight": 0.001, "trigger.n": 60, "max_epochs": 500, "seed": 28,
+    },
+    "wt2_doc": {
+        "head.mixture.experts": [0, 0, 5, 15], "head.mixture.latent_dropout": 0.6,
+        "trunk.emb_dim": 300, "trunk.hidden_dim": 1150, "trunk.out_dim": 650,
+        "trunk.input_dropout": 0.55, "trunk.hidden_dropout": 0.2, "windows.batch_size": 15,
+        "windows.max_length_delta": 20, "optimizer.lr": 15.0, "seed": 1882, "trigger.n": 60,
+        "max_epochs": 500,
+    },
+    "penn_mixtape": {"head.num_experts": 4},
+}  # fmt: skip
+SAME_AS_MOS = {
+    "penn_doc": ("trunk",),
+    "penn_mixtape": ("trunk", "optimizer", "schedule", "trainer", "windows", "seed"),
+}
+# what finetuning changes in that of runs as they were trained
+FINETUNING = {
+    "as_trained": {"lr": None, "seed": None, "n": 5, "max_epochs": 500},
+    "penn_mos": {"lr": 25},
+    "wt2_mos": {"lr": 20},
+    "penn_awd_lstm": {},
+    "wt2_awd_lstm": {"max_epochs": 750},
+    "penn_doc": {"n": 60},
+    "wt2_doc": {"n": 60},
+}
 
+
+METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
+
+
+@cache
 def composed(*overrides: str) -> dict:
     return plain_config(compose("train", overrides))
 
 
-def built(*overrides: str) -> LanguageModel:
+def built(experiment: str, words: int = 10_000) -> LanguageModel:
     with torch.device("meta"):
-        return make_model(composed(*overrides), torch.zeros(10_000))
+        return make_model(composed(f"experiment={experiment}"), torch.zeros(words))
 
 
-@pytest.mark.parametrize(("corpus", "words"), [("penn", 10_000), ("wt2", 33_278)])
-def test_the_transformer_has_the_dimensions_and_parameters_of_awd_lstm(corpus, words):
-    sizes = []
-    for kind in ("softmax", "transformer"):
-        with torch.device("meta"):
-            model = make_model(composed(f"experiment={corpus}_{kind}"), torch.zeros(words))
-        assert model.head.decoder_weight.shape == (words, 400)
-        sizes.append(sum(parameter.numel() for parameter in model.parameters()))
-    assert 0.99 < sizes[1] / sizes[0] < 1.01
+def method(name: str) -> Method:
+    config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
+    return make(config["method"], "method")
 
 
-def test_the_small_transformer_is_of_the_size_of_the_small_lstm():
-    lstm, transformer = (built(f"experiment=penn_small{kind}") for kind in ("", "_transformer"))
-    sizes = [sum(p.numel() for p in model.parameters()) for model in (lstm, transformer)]
-    assert 0.95 < sizes[1] / sizes[0] < 1.05
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_an_experiment_has_the_values_of_its_authors_program(name):
+    config, found = composed(f"experiment={name}"), {}
+    for option in PROGRAMS[name]:
+        found[option] = config
+        for key in option.split("."):
+            found[option] = found[option][key]
+    assert found == PROGRAMS[name]
+    for section in SAME_AS_MOS.get(name, ()):
+        assert config[section] == composed("experiment=penn_mos")[section]
 
 
-def test_mixtape_has_the_papers_sizes_and_the_trunk_of_mos():
-    config, mos = composed("experiment=penn_mixtape"), composed("experiment=penn_mos")
-    assert config["head"]["num_experts"] == 4
-    assert config["head"]["latent_dropout"] == mos["head"]["mixture"]["latent_dropout"]
-    for section in ("trunk", "optimizer", "schedule", "trainer", "windows", "seed"):
-        assert config[section] == mos[section]
-    made = built("experiment=penn_mixtape").head
-    assert type(made) is Mixtape
-    names = [name_of(kind) for kind in (made, made.mixture, made.transform)]
-    assert head_name(names) == made.display_name
+@pytest.mark.parametrize("name", FINETUNING)
+def test_finetuning_has_the_values_of_the_authors_programs(name):
+    config = plain_config(compose("finetune", ["run=r", f"finetuning={name}"]))
+    expected = FINETUNING["as_trained"] | FINETUNING[name]
+    assert {option: config[option] for option in expected} == expected
 
 
-def test_mixtape_gives_gates_to_the_most_frequent_words_of_the_text():
+def test_every_published_value_has_an_experiment_that_composes():
+    for experiment in published()["experiment"].dropna().unique():
+        name = experiment.partition(" ")[0].removesuffix("_finetune")
+        assert composed(f"experiment={name}")["name"] == name
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_every_method_is_made_and_a_point_of_its_grid_too(name):
+    made = method(name)
+    assert made.kind == name.partition("_")[0]
+    if made.grid:
+        point = {option: values[0] for option, values in made.grid.items()}
+        assert made.at(point).options() == made.options() | point
+        assert made.at(point).grid == made.grid
+
+
+def test_rates_of_dynamic_evaluation_in_the_convention_of_the_formula():
+    """PTB in 100 columns is 1859 windows of 5; MoS has 17 tensors (Yang et al. 2018, table 8)."""
+    names = trainable(built("penn_mos"))
+    statistics = GradientStatistics(dict.fromkeys(names), math.ceil((929_589 // 100 - 1) / 5))
+    assert (statistics.num_batches, len(names)) == (1859, 17)
+    rates = Rates(0.002, 0.075, 0.001).from_code(statistics)
+    expected = (0.002 / math.sqrt(1859), 0.075 / 17, 0.001 / math.sqrt(1859))
+    assert rates == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("kind", ["cache", "dynamic"])
+def test_every_published_evaluation_has_a_method_with_its_values(kind):
+    table = published()
+    rows = table[table["quantity"].str.startswith(f"{kind}.")]
+    options = [method(name).options() for name in METHODS]
+    known = [{name: str(value) for name, value in each.items()} for each in options]
+    for remark in rows["remark"].unique():
+        values = dict(each.split(" ") for each in remark.split(", "))
+        assert values in known, remark
+
+
+@pytest.mark.parametrize(
+    ("lstm", "transformer", "words", "tolerance"),
+    [
+        ("penn_softmax", "penn_transformer", 10_000, 0.01),
+        ("wt2_softmax", "wt2_transformer", 33_278, 0.01),
+        ("penn_small", "penn_small_transformer", 10_000, 0.05),
+    ],
+)
+def test_a_transformer_has_the_size_of_the_lstm(lstm, transformer, words, tolerance):
+    models = [built(name, words) for name in (lstm, transformer)]
+    sizes = [sum(parameter.numel() for parameter in model.parameters()) for model in models]
+    assert sizes[1] == pytest.approx(sizes[0], rel=tolerance)
+    shapes = {tuple(model.head.decoder_weight.shape) for model in models}
+    assert len(shapes) == 1
+
+
+def test_mixtape_and_doc_are_made_as_published():
+    head = built("penn_mixtape").head
+    assert type(head) is Mixtape
+    names = [name_of(kind) for kind in (head, head.mixture, head.transform)]
+    assert head_name(names) == head.display_name
+    assert built("penn_doc").head.mixture.in_dim == 960 + 620
     counts_V = torch.arange(40).roll(7)
-    head = make_model(composed("head=mixtape"), counts_V).head
-    assert head.own_words_R.tolist() == [6, 5, 4, 3]
-
-
-def test_doc_is_as_the_authors_code_trains_it():
-    config, mos = composed("experiment=penn_doc"), composed("experiment=penn_mos")
-    mixture = config["head"]["mixture"]
-    assert mixture["experts"] == [0, 0, 5, 15]
-    assert (mixture["latent_dropout"], mixture["balance_weight"]) == (0.6, 0.001)
-    assert (config["trigger"]["n"], config["max_epochs"], config["seed"]) == (60, 500, 28)
-    assert config["trunk"] == mos["trunk"]
-    assert built("experiment=penn_doc").head.mixture.in_dim == 960 + 620
+    own = make_model(composed("head=mixtape"), counts_V).head.own_words_R
+    assert own.tolist() == [6, 5, 4, 3]  # the most frequent ones

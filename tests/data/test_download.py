@@ -14,7 +14,6 @@ import pytest
 
 from lmkit.cli import download as command_module
 from lmkit.cli.download import main
-from lmkit.data.corpus import TextCorpus
 from lmkit.data.download import SOURCES, PublicFile, download
 from lmkit.data.text_files import DOWNLOADABLE
 from lmkit.errors.user_error import UserError
@@ -184,14 +183,3 @@ def test_every_corpus_that_can_be_read_gives_all_splits():
 def test_hashes_are_those_of_the_real_files(corpus, data_root):
     for each in SOURCES[corpus]:
         assert sha256((data_root / corpus / each.name).read_bytes()) == each.sha256
-
-
-@pytest.mark.realdata
-def test_a_downloaded_corpus_can_be_read(host, data_root, tmp_path):
-    sources = []
-    for each in SOURCES["penn"]:
-        host.files[each.name] = (data_root / "penn" / each.name).read_bytes()
-        sources.append(each._replace(url=host.address(each.name)))
-    download("penn", tmp_path, {"penn": sources})
-    original = TextCorpus("penn", str(data_root), "penn").fingerprint()
-    assert TextCorpus("penn", str(tmp_path), "penn").fingerprint() == original

@@ -50,16 +50,9 @@ def test_splits_have_their_sizes_and_words():
     assert set(corpus.train.tolist()) == set(range(200)), "a word never comes"
 
 
-def test_log_probs_sum_to_one():
+def test_log_p_has_exactly_the_chosen_rank():
     language = default()
-    sums = np.exp(language.log_probs(language.contexts("valid"))).sum(axis=1)
-    assert abs(sums - 1).max() < 1e-12
-
-
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_log_p_has_exactly_the_chosen_rank_over_a_split(split):
-    language = default()
-    rank, last = numeric_rank(language, language.contexts(split)[:20_000])
+    rank, last = numeric_rank(language, language.contexts("test"))
     assert rank == language.rank == 16
     # Large enough for the float32 tolerance of the papers' rank to find it, too.
     assert last > 1e-3
@@ -117,10 +110,9 @@ def test_mean_log_prob_of_the_text_is_the_floor():
     assert language.floor("valid") == pytest.approx(total / 49, rel=1e-12)
 
 
-@pytest.mark.parametrize("split", ["train", "valid", "test"])
-def test_floor_and_entropy_agree_within_sampling_error(split):
-    language = default()
-    log_probs = language.log_probs(language.contexts(split)[:20_000])
+def test_floor_and_entropy_agree_within_sampling_error():
+    language, split = default(), "test"
+    log_probs = language.log_probs(language.contexts(split))
     mean_square = (np.exp(log_probs) * log_probs**2).sum(axis=1)
     variance = mean_square - (np.exp(log_probs) * log_probs).sum(axis=1) ** 2
     count = language.num_tokens[split] - 1
@@ -128,17 +120,7 @@ def test_floor_and_entropy_agree_within_sampling_error(split):
     assert abs(language.floor(split) - language.entropy(split)) < 4 * error
 
 
-def test_context_tells_much_of_the_next_word():
-    language = default()
-    tokens = language.load().train
-    frequencies = np.bincount(tokens) / len(tokens)
-    unigram_entropy = -(frequencies * np.log(frequencies)).sum()
-    assert 80 < np.exp(unigram_entropy) < 120
-    assert 25 < np.exp(language.floor("test")) < 35
-    assert language.entropy("test") < unigram_entropy - 1
-
-
-@pytest.mark.parametrize("exponent", [0.7, 1.0, 1.3])
+@pytest.mark.parametrize("exponent", [0.7, 1.3])
 def test_words_are_zipfian(exponent):
     text = toy(zipf_exponent=exponent).load().train
     counts = np.bincount(text, minlength=200)[1:]
@@ -233,8 +215,3 @@ def test_bad_options_are_named(option, value):
     parameters[option] = value
     with pytest.raises(UserError, match=rf"^data\.{option} must be"):
         ToyLanguage(**parameters)
-
-
-def test_unknown_split_is_refused():
-    with pytest.raises(UserError, match=r"^split must be one of train, valid, test"):
-        small().floor("dev")

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.data.corpus import TextCorpus
 from lmkit.data.windows import (
     EvalWindows,
     TrainWindows,
@@ -45,43 +44,28 @@ def test_columns_refuses_a_text_too_short_for_the_batch():
         columns(np.arange(7), 4)
 
 
-def authors_loop(num_steps: int, random: np.random.RandomState) -> list[int]:
+def authors_loop(
+    num_steps: int, args_bptt: int, max_delta: int, random: np.random.RandomState
+) -> list[int]:
     """The loop of awd-lstm-lm's main.py with mos's upper bound, drawing in its order."""
     lengths = []
     i = 0
     while i < num_steps - 1 - 1:
-        bptt = 70 if random.random_sample() < 0.95 else 70 / 2.0
+        bptt = args_bptt if random.random_sample() < 0.95 else args_bptt / 2.0
         seq_len = max(5, int(random.normal(bptt, 5)))
-        seq_len = min(seq_len, 70 + 40)
+        seq_len = min(seq_len, args_bptt + max_delta)
         lengths.append(seq_len)
         i += seq_len
     return lengths
 
 
-@pytest.mark.parametrize("num_steps", [3, 4, 71, 5000])
-def test_lengths_equal_the_authors_loop(num_steps):
+@pytest.mark.parametrize(
+    "sizes", [(3, 70, 40), (4, 70, 40), (71, 70, 40), (5000, 70, 3), (900, 8, 0)]
+)
+def test_lengths_equal_the_authors_loop(sizes):
     seeds = np.random.SeedSequence([11, 3])
     random = np.random.RandomState(np.random.MT19937(seeds))
-    assert sample_lengths(num_steps, 70, 40, 11, 3) == authors_loop(num_steps, random)
-
-
-def test_lengths_have_the_papers_distribution():
-    lengths = np.array(sample_lengths(2_000_000, 70, 40, 1, 1))
-    # N(70, 5) and N(35, 5) overlap by nothing at 52; int() takes half a token off the means.
-    short = lengths < 52
-    count = len(lengths)
-    assert abs(short.mean() - 0.05) < 4 * np.sqrt(0.05 * 0.95 / count)
-    assert abs(lengths[~short].mean() - 69.5) < 4 * 5 / np.sqrt((~short).sum())
-    assert abs(lengths[short].mean() - 34.5) < 4 * 5 / np.sqrt(short.sum())
-    assert abs(lengths[~short].std() - 5) < 0.1
-    assert abs(lengths[short].std() - 5) < 0.4
-
-
-def test_lengths_are_at_least_5_and_at_most_bptt_and_delta():
-    short = sample_lengths(20_000, 8, 0, 1, 1)
-    assert min(short) == 5
-    assert max(short) == 8
-    assert max(sample_lengths(200_000, 70, 3, 1, 1)) == 73
+    assert sample_lengths(*sizes, 11, 3) == authors_loop(*sizes, random)
 
 
 def test_lengths_depend_on_seed_and_epoch_alone():
@@ -120,26 +104,6 @@ def test_the_shorter_last_window_keeps_its_sampled_length():
     windows = list(train_batches(75))
     assert len(windows[-1].inputs_TB) < 20
     assert windows[-1].sampled_length > 20
-
-
-def test_train_windows_have_no_length():
-    assert not hasattr(train_batches(100), "__len__")
-
-
-def test_epochs_follow_one_another_and_differ():
-    windows = train_batches(1000)
-    first, second = trained_epoch(windows), trained_epoch(windows)
-    assert {window.epoch for window in first} == {1}
-    assert {window.epoch for window in second} == {2}
-    lengths = [[window.sampled_length for window in epoch] for epoch in (first, second)]
-    assert lengths[0] != lengths[1]
-    assert lengths[1] == sample_lengths(1000, 70, 40, 7, 2)
-
-
-def test_iterating_without_training_stays_where_it_is():
-    windows = train_batches(1000)
-    once = [positions(window) for window in windows]
-    assert [positions(window) for window in windows] == once
 
 
 def test_resumed_mid_epoch_with_a_window_read_ahead_gives_exactly_the_remaining():
@@ -207,12 +171,3 @@ def test_evaluation_covers_every_target_once(num_steps, length):
         assert all(len(window.inputs_TB) == length for window in seen[:-1])
         assert [w.is_last for w in seen] == [False] * (len(seen) - 1) + [True]
         assert sum(w.targets_TB.numel() for w in seen) == windows.num_targets
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize(("folder", "targets"), [("penn", 82_429), ("wikitext-2", 245_568)])
-def test_real_test_splits_have_the_published_number_of_contexts(data_root, folder, targets):
-    test = TextCorpus(folder, str(data_root), folder).load().test
-    windows = EvalWindows(columns(test, 1), 70)
-    assert windows.num_targets == targets
-    assert sum(window.targets_TB.numel() for window in windows) == targets

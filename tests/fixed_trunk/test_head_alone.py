@@ -135,12 +135,6 @@ def test_the_run_says_on_which_contexts_it_is(train_head, trunk_run):
     assert str(trunk_run.path.parent) not in json.dumps(identity)
 
 
-def test_a_softmax_that_starts_as_the_trunk_has_its_perplexity_at_step_0(train_head, trunk_run):
-    folder = train_head("head.start=trunk", "max_epochs=1")
-    ppl = trunk_run.read_result().metrics["valid_ppl"]
-    assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
-
-
 def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, capsys):
     """SGD at a rate that leaves the trunk's own decoder for good."""
     theirs = trunk_run.read_result().metrics
@@ -156,10 +150,10 @@ def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, ca
     assert better.read_result().metrics["best_epoch"] == 1
 
 
-@pytest.mark.parametrize("windows", [[], ["windows=contexts", "windows.batch_size=100"]])
-def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, trunk_run, windows):
+def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, trunk_run):
     """trunk.rms=0.5, against the mean square of all stored training contexts."""
-    options = ["head.start=trunk", "trunk.rms=0.5", "max_epochs=1", *windows]
+    options = ["head.start=trunk", "trunk.rms=0.5", "max_epochs=1"]
+    options += ["windows=contexts", "windows.batch_size=100"]
     folder = train_head(*options)
     ppl = trunk_run.read_result().metrics["valid_ppl"]
     assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
@@ -262,7 +256,7 @@ def test_what_cannot_be(head_config, overrides, message):
         run(head_config(*overrides))
 
 
-def test_several_runs_are_not_one(head_config, trunk_runs):
+def test_a_trunk_is_one_run_by_the_common_grammar(head_config, trunk_runs):
     with pytest.raises(UserError, match=r"selects 2 runs \(mos-"):
         head_config(of=trunk_runs)
     data = head_config(of=f"{trunk_runs} name:mos")["data"]

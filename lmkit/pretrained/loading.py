@@ -61,11 +61,9 @@ def facts_of(checkpoint: Checkpoint) -> ModelFacts:
     """Raises: UserError when there is no such model, or it comes without a tokenizer."""
     transformers, where = _transformers(), _where(checkpoint)
     config = _from(transformers.AutoConfig, where).get_text_config()
-    tokenizer = _tokenizer(transformers, where)
-    longest = getattr(config, "max_position_embeddings", None)
+    prefix = _tokenizer(transformers, where).prefix
     cap = config.to_dict().get("final_logit_softcapping")
-    window = min(longest or MOST, MOST)
-    return ModelFacts(config.vocab_size, config.hidden_size, tokenizer.prefix, window, cap)
+    return ModelFacts(config.vocab_size, config.hidden_size, prefix, _window(config), cap)
 
 
 def load_pretrained(
@@ -94,21 +92,25 @@ def load_pretrained(
         if checkpoint.is_local:
             _require_safetensors(Path(checkpoint.place))
         config = _from(transformers.AutoConfig, where)
-        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
-        if window is not None and longest is not None and window > longest:
-            raise UserError(f"window={window} is more than the {longest} tokens that it can read")
-        size = window or min(longest or MOST, MOST)
+        size = _window(config.get_text_config(), window)
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
-        half = max(1, size // 2)
-        windows = StrideWindows(tokenized.tokens, size, stride or half, tokenized.prefix)
+        step = stride or max(1, size // 2)
+        windows = StrideWindows(tokenized.tokens, size, step, tokenized.prefix)
         body = _body(transformers, config, where)
-        first = next(iter(windows))
-        model = pretrained_model(body, first.inputs_TB[:, 0])
+        model = pretrained_model(body, next(iter(windows)).inputs_TB[:, 0])
     except UserError as error:
         raise UserError(f"hf={checkpoint.place}: {error}") from None
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedPretrained(checkpoint, model, tokenized, windows)
+
+
+def _window(config: Any, wanted: int | None = None) -> int:
+    """Tokens that a model reads at a time. Raises: UserError if it cannot read so many."""
+    longest: int | None = getattr(config, "max_position_embeddings", None)
+    if wanted is not None and longest is not None and wanted > longest:
+        raise UserError(f"window={wanted} is more than the {longest} tokens that it can read")
+    return wanted or min(longest or MOST, MOST)
 
 
 def _where(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -151,7 +153,8 @@ def _tokenizer(transformers: ModuleType, where: dict[str, Any]) -> Subwords:
 def _body(transformers: ModuleType, config: Any, where: dict[str, Any]) -> nn.Module:
     """The model's weights, all of them, in float32."""
     if config.is_encoder_decoder:
-        raise UserError(f"{_kind(config)} has an encoder and a decoder: it is no causal model")
+        kind = (config.architectures or [type(config).__name__])[0]
+        raise UserError(f"{kind} has an encoder and a decoder: it is no causal model")
     body, report = _from(
         transformers.AutoModelForCausalLM,
         where | {"use_safetensors": True, "dtype": torch.float32, "output_loading_info": True},
@@ -173,20 +176,15 @@ def _require_safetensors(folder: Path) -> None:
             f"transformers writes them"
         )
     for index in folder.glob("*.index.json"):
-        for name in _indexed(index):
+        try:
+            names = set(map(str, json.loads(index.read_bytes())["weight_map"].values()))
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            raise UserError(f"{index} is no index of weights") from None
+        for name in sorted(names):
             if Path(name).name != name or not name.endswith(".safetensors"):
                 raise UserError(
                     f"{index} names {name}: weights must be in safetensors, beside the index"
                 )
-
-
-def _indexed(index: Path) -> list[str]:
-    """The files that an index of weights names, each once."""
-    try:
-        names = json.loads(index.read_bytes())["weight_map"].values()
-        return sorted({str(name) for name in names})
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UserError(f"{index} is no index of weights") from None
 
 
 def _from(kind: Any, where: dict[str, Any]) -> Any:
@@ -208,11 +206,6 @@ def _from(kind: Any, where: dict[str, Any]) -> Any:
             ) from None
         lines = [line.strip() for line in text.splitlines() if line.strip()]
         raise UserError(lines[0] if lines else type(error).__name__) from None
-
-
-def _kind(config: Any) -> str:
-    names = config.architectures or [type(config).__name__]
-    return str(names[0])
 
 
 def downloaded(checkpoint: Checkpoint) -> str:

@@ -105,7 +105,7 @@ def simulate(sweep: SweepFolder, num_workers: int, minutes: float, count: Counte
     # a scheduler starts them within a minute
     turns = [(60 * random.random(), number) for number in range(num_workers)]
     heapq.heapify(turns)
-    row, row_s = 0, 60 * minutes
+    row, row_s, last_s = 0, 60 * minutes, 0.0
     count.clear()
     print("minute", *(f"{name}/s" for name in COLUMNS), sep="\t")
     while turns:
@@ -116,12 +116,14 @@ def simulate(sweep: SweepFolder, num_workers: int, minutes: float, count: Counte
             print(f"{row * minutes:g}", *rates, sep="\t", flush=True)
             count.clear()
             row = int(clock.now // row_s)
+        if every[number].taken:
+            last_s = clock.now
         pause_s = every[number].turn()
         if pause_s is not None:
             heapq.heappush(turns, (clock.now + pause_s, number))
             if every[number].taken:
                 count["heartbeats"] += round(pause_s / BEAT_S)
-    print(f"the last worker has ended after {clock.now / 60:.1f} minutes")
+    print(f"the last worker ends {clock.now - last_s:.0f} s after the last point")
 
 
 def one_more(sweep: SweepFolder, count: Counter[str]) -> None:

@@ -207,17 +207,28 @@ def test_a_callback_that_validates_other_weights_is_left_in_validation_too(
     assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())
 
 
-def test_a_second_ctrl_c_ends_at_once_without_saving(left, run):
-    text = f"interrupted: {AGAIN} what was saved\n"
-    assert left("3", signal.SIGINT, signal.SIGINT) == (INTERRUPTED, text)
-    assert not run().last.exists()
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_closed_terminal_is_as_the_end_of_a_job(left, run, number):
-    text = f"stopped by {signal.Signals(number).name}: saved at step 3; {AGAIN} there\n"
-    assert left("3", number) == (STOPPED, text)
-    assert step(run()) == 3
+@pytest.mark.parametrize(
+    ("moment", "numbers", "status", "why", "is_saved"),
+    [
+        ("3", [signal.SIGTERM], STOPPED, "stopped by SIGTERM", True),
+        ("3", [signal.SIGHUP], STOPPED, "stopped by SIGHUP", True),  # a closed terminal
+        ("3", [signal.SIGINT, signal.SIGINT], INTERRUPTED, "interrupted", False),  # at once
+        ("start", [signal.SIGINT], INTERRUPTED, "interrupted", False),
+        ("start", [signal.SIGTERM], STOPPED, "stopped by SIGTERM", False),
+        ("start", [signal.SIGHUP], STOPPED, "stopped by SIGHUP", False),
+    ],
+)
+def test_signals_end_in_order_with_what_there_is_to_save(
+    left, run, tmp_path, moment, numbers, status, why, is_saved
+):
+    saved = f"saved at step 3; {AGAIN} there" if is_saved else f"{AGAIN} what was saved"
+    assert left(moment, *numbers) == (status, f"{why}: {saved}\n")
+    if is_saved:
+        assert step(run()) == 3
+    elif moment == "start":
+        assert not (tmp_path / "runs").exists()
+    else:
+        assert not run().last.exists()
 
 
 def test_under_nohup_a_closed_terminal_ends_nothing(lmkit, run, tmp_path):
@@ -229,19 +240,6 @@ def test_under_nohup_a_closed_terminal_ends_nothing(lmkit, run, tmp_path):
     finally:
         signal.signal(signal.SIGHUP, before)
     assert run().state() == "finished"
-
-
-@pytest.mark.parametrize(
-    ("number", "status", "text"),
-    [
-        (signal.SIGINT, INTERRUPTED, "interrupted"),
-        (signal.SIGTERM, STOPPED, "stopped by SIGTERM"),
-        (signal.SIGHUP, STOPPED, "stopped by SIGHUP"),
-    ],
-)
-def test_signals_before_training_end_in_order(left, tmp_path, number, status, text):
-    assert left("start", number) == (status, f"{text}: {AGAIN} what was saved\n")
-    assert not (tmp_path / "runs").exists()
 
 
 @pytest.mark.parametrize(

@@ -133,7 +133,6 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("presentation.figures", "report.page"):
         monkeypatch.setattr(f"lmkit.{module}.to_svg", lambda *_: '<svg width="72pt"></svg>')
     monkeypatch.setattr("lmkit.report.page.to_pdf", lambda _: b"")
-    monkeypatch.setattr("lmkit.report.page.lay_out", lambda _: None)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lmkit.presentation.figure_files import to_svg
-from lmkit.presentation.style import INK, MARKERS, SERIES, WIDE, house_style
+from lmkit.presentation.style import INK, WIDE, house_style, marks
 from lmkit.presentation.styled import signed
 from lmkit.presentation.tables import decimal
 from lmkit.results.frame import results
@@ -191,14 +191,13 @@ def drawn(kept: pd.DataFrame) -> str:
     for (trunk, title), ax in zip(SETTINGS.values(), axes.flat, strict=True):
         heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
         softmax = heads["Softmax"]["test_ppl"]
-        for i, head in enumerate(HEADS):
+        for head, mark in zip(HEADS, marks(), strict=False):
             if head not in heads:
                 continue
             less = difference(heads[head]["test_ppl"], softmax)[:3]
             mean, low, high = 100 * np.array(less) / softmax.mean()
             bars = [[mean - low], [high - mean]] if head != "Softmax" else None
-            look = {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
-            ax.errorbar(heads[head][PRESS].mean(), mean, bars, linestyle="", label=head, **look)
+            ax.errorbar(heads[head][PRESS].mean(), mean, bars, linestyle="", label=head, **mark)
         ax.axhline(0, color=INK, linewidth=0.8)
         ax.set(title=title, xlabel="Press rank of log P", ylabel="test perplexity − Softmax's, %")
         ax.set(xscale="log", xlim=(28, 1300), xticks=RANKS, xticklabels=map(str, RANKS))

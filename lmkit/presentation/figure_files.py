@@ -12,7 +12,7 @@ import re
 import matplotlib
 from matplotlib.figure import Figure
 
-from lmkit.presentation.style import GRID, INK, PAPER, SERIES, as_plain_text
+from lmkit.presentation.style import GRID, INK, PAPER, SERIES, plain_powers
 
 _VARIABLES = {
     INK: "currentColor",
@@ -22,19 +22,13 @@ _VARIABLES = {
 }
 
 
-def lay_out(drawn: Figure) -> None:
-    """Computes the layout, so that all formats agree."""
-    as_plain_text(drawn)
-    drawn.draw_without_rendering()
-    drawn.set_layout_engine(None)
-
-
 def to_svg(drawn: Figure, key: str) -> str:
     """The text of an SVG file; `key` makes its ids, so that the same figure gives the same text.
 
     Its words are text, in the viewer's own font: as outlines they take most of a file. Without ids
     to which nothing refers.
     """
+    _lay_out(drawn)
     file = io.StringIO()
     with matplotlib.rc_context({"svg.hashsalt": key, "svg.fonttype": "none"}):
         drawn.savefig(file, format="svg", metadata={"Date": None, "Creator": None})
@@ -45,6 +39,7 @@ def to_svg(drawn: Figure, key: str) -> str:
 
 def to_pdf(drawn: Figure) -> bytes:
     """The content of a PDF file; the same figure gives the same bytes."""
+    _lay_out(drawn)
     file = io.BytesIO()
     with matplotlib.rc_context({"pdf.fonttype": 42}):
         drawn.savefig(file, format="pdf", metadata={"CreationDate": None, "Producer": None})
@@ -61,3 +56,11 @@ def for_page(svg: str, key: str, description: str) -> str:
         element = element.replace(colour, variable)
     head = f'<svg role="img" aria-label="{description}" '
     return element.replace("<svg ", head, 1)
+
+
+def _lay_out(drawn: Figure) -> None:
+    """Computes the layout once, so that all formats agree."""
+    plain_powers(drawn)
+    if (engine := drawn.get_layout_engine()) is not None:
+        engine.execute(drawn)
+        drawn.set_layout_engine(None)

@@ -12,8 +12,8 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.axis import Axis
 from matplotlib.figure import Figure
-from matplotlib.text import Text
-from matplotlib.ticker import FixedFormatter, MaxNLocator, StrMethodFormatter
+from matplotlib.scale import LogTransform, SymmetricalLogTransform
+from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, StrMethodFormatter
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
 # Okabe and Ito 2008, without black and yellow, invisible on a dark or a white page
@@ -24,6 +24,7 @@ MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLUMN, WIDE = (4.0, 3.1), (7.4, 4.6)  # inches: one of a paper's columns, and both
 _SHEET = Path(__file__).with_name("lmkit.mplstyle")
 _LEGEND_ROW = 0.17  # inches
+_SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
 class Look(TypedDict):
@@ -31,6 +32,13 @@ class Look(TypedDict):
 
     color: str
     linestyle: str | tuple[int, tuple[float, ...]]
+
+
+class Mark(TypedDict):
+    """What distinguishes a point from others, as matplotlib takes it."""
+
+    color: str
+    marker: str
 
 
 @contextmanager
@@ -55,16 +63,31 @@ def looks() -> Iterator[Look]:
         }
 
 
-def as_plain_text(drawn: Figure) -> None:
-    """Escapes $ in names, which is not mathematics; the powers of ten on an axis are."""
-    texts = [text for text in drawn.findobj(Text) if isinstance(text, Text)]
-    for axes in drawn.axes:
-        for axis in (axes.xaxis, axes.yaxis):
-            if isinstance(axis.get_major_formatter(), FixedFormatter):  # names, not numbers
-                texts += axis.get_ticklabels()
-    for text in texts:
-        if "$" in text.get_text() and "mathdefault" not in text.get_text():
-            text.set_parse_math(False)
+def marks() -> Iterator[Mark]:
+    """Colour and marker for one kind of point after another; no two of the first 64 are alike."""
+    for i in cycle(range(len(SERIES) * len(MARKERS))):
+        marker = MARKERS[(i + i // len(SERIES)) % len(MARKERS)]
+        yield {"color": SERIES[i % len(SERIES)], "marker": marker}
+
+
+class _PlainPowers(LogFormatterSciNotation):
+    """`10⁻³`, `2×10⁻³`: as plain text, since names may have a $, and mathematics takes a second."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        text = super().__call__(x, pos).removeprefix(r"$\mathdefault{").removesuffix("}$")
+        number, _, power = text.replace(r"\times", "×").partition("^")
+        return number.replace("-", "−") + power.strip("{}").translate(_SUPERSCRIPTS)
+
+
+def plain_powers(drawn: Figure) -> None:
+    """Writes the powers of logarithmic axes as plain text."""
+    for axis in (axis for axes in drawn.axes for axis in (axes.xaxis, axes.yaxis)):
+        transform = axis.get_transform()
+        if isinstance(transform, LogTransform | SymmetricalLogTransform):
+            if isinstance(axis.get_major_formatter(), LogFormatterSciNotation):
+                axis.set_major_formatter(_PlainPowers(transform.base))
+            if isinstance(axis.get_minor_formatter(), LogFormatterSciNotation):
+                axis.set_minor_formatter(_PlainPowers(transform.base))
 
 
 def legend_below(axes: Axes) -> None:

@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from lmkit.presentation.style import MARKERS, SERIES
+from lmkit.presentation.style import marks
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
 from lmkit.report.blocks import PageFigure, PageTable
@@ -65,14 +65,14 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
     name = "head_label" if rows["head_label"].nunique() <= MOST_LINES else "head"
     labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
+    looks = dict(zip(labels, marks(), strict=False))
     handles = {}
     for axes, of in zip(panels, settings, strict=False):
         for _, row in of.iterrows():
-            i = labels.index(row[name])
             handles[row[name]] = axes.errorbar(
                 row["rank"], row["test_ppl"], row["test_ppl_sd"], row["rank_sd"],
-                fmt=MARKERS[i % len(MARKERS)], color=SERIES[i % len(SERIES)], markersize=4.5,
-                elinewidth=0.8, label=row[name],
+                linestyle="none", markersize=4.5, elinewidth=0.8, label=row[name],
+                **looks[row[name]],
             )  # fmt: skip
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"

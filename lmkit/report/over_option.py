@@ -13,7 +13,6 @@ from lmkit.presentation.style import looks
 from lmkit.report.blocks import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
-from lmkit.results.labels import SAME
 
 _NAMES = {
     "head.mixture.num_experts": "K, experts",
@@ -44,7 +43,7 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
     if DECODER_RANK in best and _WIDTH in best:
         whole = best[DECODER_RANK].astype("float64").fillna(best[_WIDTH].astype("float64"))
         best = best.assign(**{DECODER_RANK: whole})
-    options = [o for o in options_in(best) if o not in (*SAME, *RATES)]
+    options = [o for o in options_in(best) if o not in RATES]
     found = {}
     for option in options:
         numbers = pd.to_numeric(best[option], errors="coerce").astype("float64")

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
+from lmkit.presentation.figure_files import for_page, to_pdf, to_svg
 from lmkit.presentation.styled import to_html, to_latex
 from lmkit.report.blocks import PageFigure, PageSection, PageTable
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
@@ -86,7 +86,6 @@ def _table(table: PageTable, stem: str, out: Path) -> Fields:
 
 
 def _figure(each: PageFigure, stem: str, out: Path) -> Fields:
-    lay_out(each.figure)
     svg = to_svg(each.figure, stem)
     _write(out / "figures" / f"{stem}.svg", svg.encode())
     _write(out / "figures" / f"{stem}.pdf", to_pdf(each.figure))

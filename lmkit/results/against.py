@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, RATES, best_rate, heads, most_contexts
-from lmkit.results.labels import SAME, differing, labels
+from lmkit.results.labels import differing, labels
 from lmkit.results.stats import difference, holm
 
 LEVEL = 0.05  # of Holm's p, from which on nothing is said of a difference's sign
@@ -47,7 +47,7 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
 
 def _varied(chosen: pd.DataFrame) -> list[str]:
     """The options that tell apart heads of one name in some setting."""
-    of_head = [o for o in options_in(chosen) if o.startswith("head.") and o not in SAME]
+    of_head = [o for o in options_in(chosen) if o.startswith("head.")]
     peers = [of for _, of in chosen.groupby(["setting", "head"])]
     return list(dict.fromkeys(option for of in peers for option in differing(of, of_head)))
 
@@ -100,7 +100,7 @@ def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, A
     if base is None:
         return {**empty, "valid_difference": np.nan, "differs": ()}
     both = pd.concat([members.iloc[:1], base.iloc[:1]])
-    rest = [o for o in options_in(both) if not o.startswith("head.") and o not in (*SAME, *RATES)]
+    rest = [o for o in options_in(both) if not o.startswith("head.") and o not in RATES]
     differs = tuple(differing(both, [*rest, *BUDGET]))
     if set(differs) & set(BUDGET):
         return {**empty, "valid_difference": np.nan, "differs": differs}

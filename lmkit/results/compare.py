@@ -9,7 +9,7 @@ import pandas as pd
 from lmkit.errors.user_error import UserError
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET
-from lmkit.results.labels import SAME, value_text
+from lmkit.results.labels import value_text
 from lmkit.results.stats import difference, paired
 
 _MEASURES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
@@ -56,7 +56,7 @@ def _compared(a: pd.DataFrame, b: pd.DataFrame, column: str) -> dict[str, Any]:
 def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     """What the two differ in beside the head; warnings where their numbers do not compare."""
     both = pd.concat([a, b])
-    options = [o for o in options_in(both) if o not in SAME and not o.startswith("head.")]
+    options = [o for o in options_in(both) if not o.startswith("head.")]
     found = []
     for option in (*options, *BUDGET, "trunk", "data.train_tokens"):
         if option not in a or option not in b:  # of another class, which is told

@@ -51,6 +51,13 @@ SECTIONS = (
     *("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger"),
     *("windows", "trainer", "callbacks", "stopping", "sources"),
 )
+# Options that change no number's meaning, must equal the trunk's, or are in the head's name.
+SAME = (
+    *("head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss"),
+    *("head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture.hidden_dim"),
+    *("head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen"),
+    *("trainer.deterministic", "windows.eval_length", "windows.eval_batch_size"),
+)
 _ALWAYS = (  # whatever the runs
     *("name", "folder", "state", "reason", "experiment", "seed", "head", "family", "place"),
     *("trunk", "trunk_of", "corpus", "trigger", "finetuned", "epochs", "stopped", "data_sha256"),
@@ -115,14 +122,26 @@ def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 
 def options_in(table: pd.DataFrame) -> list[str]:
-    """The columns that are options which decide a run's numbers, without its seed."""
-    return [c for c in table.columns if is_option(c)]
+    """The columns that are options which tell runs apart, without the seed. `SAME` are none, but
+    for a class of the user's own, whose options may mean anything.
+    """
+    return [
+        c for c in table.columns if is_option(c) and (c not in SAME or _is_of_the_user(table, c))
+    ]
 
 
 def is_option(column: str) -> bool:
     """Whether it is the dotted name of an option that decides a run's numbers."""
     section, dot, _ = column.partition(".")
     return bool(dot) and section in SECTIONS
+
+
+def _is_of_the_user(table: pd.DataFrame, option: str) -> bool:
+    section = option.rpartition(".")[0]
+    if section not in ("head.mixture", "head.transform"):
+        return False
+    targets = table.loc[table[option].notna(), f"{section}._target_"].dropna()
+    return not targets.str.startswith("lmkit.").all()
 
 
 def ranks_in(table: pd.DataFrame, measure: str = "press") -> dict[int, str]:

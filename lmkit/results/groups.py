@@ -14,7 +14,7 @@ import numpy as np
 import pandas as pd
 
 from lmkit.results.frame import PERPLEXITIES, options_in, ranks_in
-from lmkit.results.labels import SAME, labels, titles
+from lmkit.results.labels import labels, titles
 
 RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
@@ -38,7 +38,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
         is_baseline=compares["family"] == baseline,
         is_failed=compares["state"] == "failed",
     )
-    options = [option for option in options_in(runs) if option not in SAME]
+    options = options_in(runs)
     of_head = [option for option in options if option.startswith("head.")]
     rest = [o for o in options if o not in (*of_head, *RATES)] + list(BUDGET)
     rates = [option for option in RATES if option in runs]

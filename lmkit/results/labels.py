@@ -9,13 +9,6 @@ import pandas as pd
 
 from lmkit.runs.names import FINETUNE
 
-# They change no number's meaning, must equal the trunk's, or are in the head's name.
-SAME = (
-    *("head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss"),
-    *("head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture.hidden_dim"),
-    *("head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen"),
-    *("trainer.deterministic", "windows.eval_length", "windows.eval_batch_size"),
-)
 _SHORT = {
     "head.mixture.num_experts": "K",
     "head.mixture.latent_dropout": "latent dropout",

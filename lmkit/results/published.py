@@ -17,8 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from lmkit.results.frame import Row, add_defaults, flat, is_option
-from lmkit.results.labels import SAME
+from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
 

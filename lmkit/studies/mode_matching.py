@@ -17,7 +17,7 @@ from scipy.stats import ttest_1samp
 from torch import Tensor
 
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
-from lmkit.presentation.style import MARKERS, SERIES
+from lmkit.presentation.style import marks
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
 from lmkit.studies.study import Findings, SyntheticStudy, Track, require_counts
 from lmkit.studies.targets import dirichlet_log_probs, score
@@ -110,10 +110,9 @@ class ModeMatching(SyntheticStudy):
         for row, (column, label) in zip(grid, MEASURES.items(), strict=True):
             for axes, alpha in zip(row, self.alphas, strict=True):
                 shown = over_dims[over_dims["alpha"] == alpha].groupby(["head", "dim"])[column]
-                for i, head in enumerate(self.heads):
+                for head, mark in zip(self.heads, marks(), strict=False):
                     means = shown.mean()[head]
-                    look = {"color": SERIES[i % len(SERIES)], "marker": MARKERS[i % len(MARKERS)]}
-                    axes.plot(means.index, means, label=head, markersize=4, **look)
+                    axes.plot(means.index, means, label=head, markersize=4, **mark)
                 if column == "rank":
                     axes.plot(self.dims, [d + 2 for d in self.dims], "k--", lw=1, label="d + 2")
                 axes.set(xscale="log", yscale="linear" if column == "mode_match" else "log")

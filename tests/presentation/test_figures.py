@@ -9,7 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lmkit.presentation import figures
-from lmkit.presentation.figure_files import for_page, lay_out, to_pdf, to_svg
+from lmkit.presentation.figure_files import for_page, to_pdf, to_svg
 from lmkit.presentation.style import (
     INK,
     SERIES,
@@ -33,7 +33,6 @@ def test_the_same_figure_makes_the_same_files():
     files = []
     for _ in range(2):
         drawn = example()
-        lay_out(drawn)
         files.append((to_svg(drawn, "key"), to_pdf(drawn)))
     assert files[0] == files[1]
 
@@ -92,12 +91,13 @@ def test_counts_have_whole_numbers_with_commas():
 
 
 def test_a_dollar_in_a_name_is_no_mathematics():
-    drawn, axes = figure()
-    axes.plot([1, 2], [1, 1000], label="a $x^$ of 5")
-    axes.set(yscale="log")
-    axes.set_xticks([1, 2], ["$b_$ and c", "d"])
-    legend_below(axes)
-    lay_out(drawn)
+    with house_style():
+        drawn, axes = figure()
+        axes.plot([1, 2], [1, 1000], label="a $x^$ of 5")
+        axes.set(yscale="log")
+        axes.set_xticks([1, 2], ["$b_$ and c", "d"])
+        legend_below(axes)
     svg = to_svg(drawn, "key")
+    assert ">10²</text>" in svg
     assert ">a $x^$ of 5</text>" in svg
     assert ">$b_$ and c</text>" in svg

@@ -100,6 +100,13 @@ def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_ru
     assert groups_in(tmp_path) == {"Cube (heads.Cube)": 1, "Cube (mine.Cube)": 1}
 
 
+def test_an_option_of_a_users_mixture_makes_groups_whatever_its_name(tmp_path, make_run):
+    for size in (10, 20):
+        changes = {"mixture._target_": "mine.Mixture", "mixture.hidden_dim": size}
+        make_run(tmp_path, mixture="softmaxes", changes=changes)
+    assert groups_in(tmp_path) == {"MoS (hidden dim 10)": 1, "MoS (hidden dim 20)": 1}
+
+
 def test_a_failed_run_is_a_group_of_its_own_and_a_diverged_one_none(tmp_path, make_run):
     for seed in (1, 2, 3):
         make_run(tmp_path, seed)

@@ -108,7 +108,7 @@ def _setting(
     left_out: dict[str, str],
 ) -> PageSection:
     shown = curves.representatives(runs, against)
-    same = beside[beside["is_same"]].set_index("group")["experiment"].to_dict()
+    same = beside.loc[beside["is_same"], "experiment"].to_dict()
     experiments = {
         str(row["head_label"]): same[group] for group, row in against.iterrows() if group in same
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import pandas as pd
@@ -11,7 +12,8 @@ from lmkit.presentation.tables import DASH, counted, joined
 from lmkit.report.blocks import PageTable
 from lmkit.results.frame import ranks_in
 from lmkit.results.groups import most_contexts, summary
-from lmkit.results.published import published
+from lmkit.results.published import method_differences, published
+from lmkit.results.stats import ten_seeds
 
 _MEASURES = {
     "press": "Press rank",
@@ -26,6 +28,10 @@ _COLUMNS = {  # of the frame: heading, digits, and what one is divided by
     "test_ppl": ("test", 2, 1),
 }
 
+_MOST_NOTED = 12  # further groups, of which notes say in what they differ
+# what `lmkit evaluate` measured by another method than training's
+_METHOD = re.compile(r"evaluate_(?P<method>(?!static)\w+)_(?P<split>valid|test)\.ppl")
+
 
 def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> list[PageTable]:
     """The heads of a setting, and, folded, all of its groups: those that searched for a rate, those
@@ -37,26 +43,52 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
         beside: the experiments that its groups are nearest to, as `nearest` finds them.
     """
     every = summary(runs)
-    labels = runs.drop_duplicates("group").set_index("group")["label"]
+    first = runs.drop_duplicates("group").set_index("group")
+    labels = first["label"]
     shown = every.loc[against.index]
-    text = _text(shown, runs).assign(**_tested(against))
-    values = shown.join(against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]])
-    columns, notes = _beside(shown, against, beside)
-    text = text.join(columns)
+    columns, notes = _beside(first.loc[shown.index], beside, against["head_label"])
+    text = _text(shown, runs).assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
+    values = shown.join(against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]])
+    notes += _ten_seeds(runs, against, beside)
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
         title = f"{len(rest)} further groups: rates that were searched, and other training"
-        folded = _text(rest, runs)
+        columns, notes = _beside(first.loc[rest.index], beside, labels)
+        notes = notes if len(rest) <= _MOST_NOTED else []
+        folded = _text(rest, runs).join(columns)
         folded.index = pd.Index(_unique(labels[rest.index].to_list()))
-        found.append(PageTable("further", title, folded, rest, is_folded=True))
+        found.append(PageTable("further", title, folded, rest, notes, is_folded=True))
     return found
+
+
+def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
+    """The papers' test, a line where heads have as many seeds as theirs."""
+    reported = set(beside["reported_seed"])
+    by_seed: dict[object, dict[int, float]] = {
+        group: dict(zip(of["seed"], of["test_ppl"], strict=True))
+        for group, of in runs.groupby("group")
+    }
+    of_papers = published().query("quantity == 'p_student'").drop_duplicates("experiment")
+    printed = of_papers.set_index("experiment")["value"]
+    base = against.index[against["is_baseline"]]
+    said = []
+    for group, head in against.loc[~against["is_baseline"], "head_label"].items():
+        found = ten_seeds(by_seed[group], by_seed[base[0]], reported) if len(base) else None
+        if found is not None:
+            theirs = printed.get(beside["experiment"].get(group))
+            in_print = "" if theirs is None else f" (published: {p_text(theirs)})"
+            said.append(f"{head} {p_text(found.p_student)}{in_print}")
+    name = "" if base.empty else against.loc[base[0], "head_label"]
+    line = f"Student's p against {name} over the seeds drawn at random: {'; '.join(said)}."
+    return [line] if said else []
 
 
 def _text(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
     shown = {"seeds": table["seeds"].astype(str)}
     columns = {name: how for name, how in _COLUMNS.items() if f"{name} mean" in table}
+    columns |= {name: (heading, 2, 1) for name, heading in _methods(runs).items()}
     contexts = most_contexts(runs)
     for measure, heading in _MEASURES.items():
         name = ranks_in(runs, measure).get(contexts or 0)
@@ -89,36 +121,54 @@ def _tested(against: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def _beside(
-    table: pd.DataFrame, against: pd.DataFrame, nearest: pd.DataFrame
+    groups: pd.DataFrame, nearest: pd.DataFrame, heads: pd.Series
 ) -> tuple[pd.DataFrame, list[str]]:
-    """Published columns, and notes on what differs from the published experiments."""
-    near = nearest[nearest["group"].isin(table.index)].set_index("group").reindex(table.index)
-    near = near.dropna(subset=["experiment"])
+    """Published columns, and notes on what differs from the published experiments.
+
+    Args:
+        groups: a run of each.
+        heads: what notes call them.
+    """
+    near = nearest.reindex(groups.index).dropna(subset=["experiment"])
     if near.empty:
-        return pd.DataFrame(index=table.index), []
+        return pd.DataFrame(index=groups.index), []
     plain = published().dropna(subset=["experiment"]).drop_duplicates(["experiment", "quantity"])
-    values = plain.set_index(["quantity", "experiment"])[["value", "spread"]]
+    values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark"]]
     columns: dict[str, dict[object, str]] = {}
-    for quantity, heading in _quantities(plain, near["experiment"]).items():
+    differs, runs = near["differs"].to_dict(), groups.to_dict("index")
+    for quantity, heading in _quantities(plain, near["experiment"], groups).items():
         digits = 0 if quantity.startswith("rank.") else 2
-        for group, experiment in near["experiment"].items():
+        for group, experiment in near["experiment"].to_dict().items():
             if (quantity, experiment) in values.index:
-                value, spread = values.loc[(quantity, experiment)]
+                value, spread, remark = values.loc[(quantity, experiment)]
                 cells = columns.setdefault(f"published {heading}", {})
                 cells[group] = plus_minus(value, spread, digits)
-    named = {group: "the same" if row["is_same"] else counted(len(row["differs"]), "option")
-             for group, row in near.iterrows()}  # fmt: skip
+                if quantity.startswith("evaluate_"):
+                    of_method = method_differences(runs[group], quantity, remark)
+                    differs[group] = differs[group] + [f"{heading}: {o}" for o in of_method]
+    named = {g: counted(len(lines), "option") if lines else "the same"
+             for g, lines in differs.items()}  # fmt: skip
     columns["differs in"] = named
-    shown = pd.DataFrame(columns).reindex(table.index).fillna(DASH)
-    heads = against["head_label"].reindex(near.index)
-    return shown, _notes(heads.to_list(), near["experiment"].to_list(), near["differs"].to_list())
+    shown = pd.DataFrame(columns).reindex(groups.index).fillna(DASH)
+    labels = heads.reindex(near.index).to_list()
+    return shown, _notes(labels, near["experiment"].to_list(), list(differs.values()))
 
 
-def _quantities(plain: pd.DataFrame, experiments: pd.Series) -> dict[str, str]:
+def _quantities(
+    plain: pd.DataFrame, experiments: pd.Series, groups: pd.DataFrame
+) -> dict[str, str]:
+    """Of these experiments what was published, and by another method what was measured too."""
     there = plain.loc[plain["experiment"].isin(experiments), "quantity"].unique()
     wanted = {"valid_ppl": "valid", "test_ppl": "test"}
     wanted |= {name: "Press rank" for name in there if name.startswith("rank.press@")}
+    wanted |= _methods(groups)
     return {quantity: heading for quantity, heading in wanted.items() if quantity in there}
+
+
+def _methods(runs: pd.DataFrame) -> dict[str, str]:
+    """The columns of perplexities by a method, `evaluate_cache_test.ppl`, and their headings."""
+    named = {c: _METHOD.fullmatch(c) for c in runs.columns if runs[c].notna().any()}
+    return {c: f"{of['split']}, {of['method']}" for c, of in named.items() if of is not None}
 
 
 def _notes(

@@ -9,7 +9,7 @@ whose they are, which experiment they trained, and in what they differ from it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,8 +75,9 @@ def corpus_of(run: Mapping[str, Any]) -> str | None:
 def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
     """Of each group on a published corpus, the nearest experiment with the same head.
 
-    Returns: by group `experiment`, `differs` (texts such as `optimizer.lr 5 (20)`: ours, and in
-        brackets the published) and `is_same`, where nothing differs: the identities are equal.
+    Returns: by group `experiment`, its `reported_seed`, `differs` (texts such as
+        `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_same`, where nothing
+        differs: the identities are equal.
     """
     experiments = published()["experiment"].dropna().unique()
     found = []
@@ -92,9 +93,10 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
         ]
         if candidates:
             experiment, differs = min(candidates, key=lambda each: len(each[1]))
-            found.append((group, experiment, differs, not differs))
-    table = pd.DataFrame(found, columns=["group", "experiment", "differs", "is_same"])
-    return table.astype({"is_same": bool})
+            seed = composed(experiment, compose)["seed"]
+            found.append((group, experiment, seed, differs, not differs))
+    names = ["group", "experiment", "reported_seed", "differs", "is_same"]
+    return pd.DataFrame(found, columns=names).astype({"is_same": bool}).set_index("group")
 
 
 def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> list[str]:
@@ -117,6 +119,25 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
         and not _is_of_a_class(o, ours, theirs, stated)
     ]
     return [*texts, *_data(run), *_budget(members, config)]
+
+
+def method_differences(
+    run: Mapping[Hashable, Any], column: str, published_options: str
+) -> list[str]:
+    """In what a method of evaluation differs from that of a published value.
+
+    Args:
+        column: of the perplexity, `evaluate_cache_test.ppl`.
+        published_options: as `published.csv` remarks them, `window 500, theta 1.0`.
+    """
+    theirs = dict(each.split(" ", 1) for each in published_options.split(", "))
+    stem = column.removesuffix(".ppl")
+    ours = {name: run.get(f"{stem}.options.{name}") for name in theirs}
+    return [
+        f"{name} {_text(ours[name])} ({value})"
+        for name, value in theirs.items()
+        if ours[name] != yaml.safe_load(value)
+    ]
 
 
 def composed(experiment: str, compose: Compose) -> Mapping[str, Any]:

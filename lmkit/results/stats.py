@@ -6,7 +6,7 @@ Seeds are the sample: a group is a list of values, one a seed.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -83,17 +83,18 @@ def paired(a: Mapping[int, float], b: Mapping[int, float]) -> PairedDifference |
 
 
 def ten_seeds(
-    a: Mapping[int, float], b: Mapping[int, float], reported_seed: int
+    a: Mapping[int, float], b: Mapping[int, float], reported: Collection[int]
 ) -> MeanDifference | None:
     """The comparison of the papers: over ten seeds drawn at random, without the eleventh, that of
     the run which a head's authors had reported (Parthiban et al. 2021, table 2).
 
-    Returns: None unless both have ten such seeds.
+    Args:
+        reported: the seeds of those runs.
+
+    Returns: None unless both have ten other seeds or more.
     """
-    values = [[v for seed, v in each.items() if seed != reported_seed] for each in (a, b)]
-    if any(len(each) != RANDOM_SEEDS for each in values):
-        return None
-    return difference(*values)
+    values = [[v for seed, v in each.items() if seed not in reported] for each in (a, b)]
+    return None if min(map(len, values)) < RANDOM_SEEDS else difference(*values)
 
 
 def holm(p: pd.Series[float]) -> pd.Series[float]:

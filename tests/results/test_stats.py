@@ -86,10 +86,10 @@ def test_published_p_values_follow_from_ten_seeds(corpus, head):
 def test_ten_seeds_leave_the_reported_run_out():
     a = {seed: 57.0 + 0.01 * seed for seed in range(11)}
     b = {seed: 57.2 + 0.02 * seed for seed in range(11)}
-    found = ten_seeds(a, b, reported_seed=10)
+    found = ten_seeds(a, b, [10])
     theirs = scipys.ttest_ind(list(a.values())[:10], list(b.values())[:10])
     assert found.p_student == pytest.approx(theirs.pvalue)
-    assert ten_seeds(a, {0: 57.0}, reported_seed=10) is None
+    assert ten_seeds(a, {0: 57.0}, [10]) is None
 
 
 def test_a_correlation_is_of_log_rank_with_fishers_interval():

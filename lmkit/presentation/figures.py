@@ -44,7 +44,7 @@ def curves(rows: Sequence[Row], floor_ppl: float | None, title: str) -> Figure:
     over_epochs(axes)
     log_perplexities(axes)
     axes.set(ylabel="perplexity", title=title)
-    legend_below(axes)
+    legend_below(drawn)
     return drawn
 
 
@@ -57,7 +57,7 @@ def spectrum(singular_values: np.ndarray, press_tolerance: float, title: str) ->
     axes.plot(shown + 1, relative[shown], color=SERIES[0])
     axes.axhline(press_tolerance, color=SERIES[1], linewidth=1, label="tolerance of Press's rank")
     axes.set(xlabel="index", ylabel="singular value / largest", yscale="log", title=title)
-    legend_below(axes)
+    legend_below(drawn)
     return drawn
 
 
@@ -68,7 +68,7 @@ def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> 
     identity_line(axes, logits[0], logits[-1])
     axes.plot(logits, transformed, color=SERIES[0], label="transform")
     axes.set(xlabel="logit", ylabel="transformed logit", title=title)
-    legend_below(axes)
+    legend_below(drawn)
     return drawn
 
 

@@ -90,18 +90,18 @@ def plain_powers(drawn: Figure) -> None:
                 axis.set_minor_formatter(_PlainPowers(transform.base))
 
 
-def legend_below(axes: Axes) -> None:
-    """A legend below the axes, in as many columns as its names leave room for; the figure grows by
-    the rows beyond two.
+def legend_below(drawn: Figure) -> None:
+    """One legend of all axes below them, in as many columns as its names leave room for; the figure
+    grows by the rows beyond two.
     """
-    handles, names = axes.get_legend_handles_labels()
+    found = [axes.get_legend_handles_labels() for axes in drawn.axes]
+    handles = {name: handle for each in found for handle, name in zip(*each, strict=True)}
     if not handles:
         return
-    drawn = _figure_of(axes)
-    letters = 13 * drawn.get_figwidth()  # in a line
-    columns = max(1, min(4, int(letters // (max(map(len, names)) + 7)), len(names)))
-    rows = -(-len(names) // columns)
-    drawn.legend(handles, names, loc="outside lower center", ncols=columns)
+    letters = 15 * drawn.get_figwidth()  # in a line
+    columns = max(1, min(4, int(letters // (max(map(len, handles)) + 7)), len(handles)))
+    rows = -(-len(handles) // columns)
+    drawn.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
     drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - 2))
 
 
@@ -127,8 +127,3 @@ def log_perplexities(axes: Axes) -> None:
 def identity_line(axes: Axes, low: float, high: float) -> None:
     """The curve of a transform that changes nothing."""
     axes.plot([low, high], [low, high], color=SERIES[7], linewidth=0.9, label="identity")
-
-
-def _figure_of(axes: Axes) -> Figure:
-    assert isinstance(axes.figure, Figure)
-    return axes.figure

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import pandas as pd
 from matplotlib.figure import Figure
 
-PANEL = (4.6, 2.9)  # inches: three figures stand side by side
+PANEL = (3.9, 2.5)  # inches: four figures stand side by side
 
 
 @dataclass(frozen=True)

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 from pathlib import Path
 
 import pandas as pd
-from matplotlib.figure import Figure
+from matplotlib.axes import Axes
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.spectra import LabelledSpectrum, draw_values
-from lmkit.presentation.style import figure, legend_below, log_perplexities, looks, over_epochs
+from lmkit.presentation.style import (
+    DASHES,
+    figure,
+    legend_below,
+    log_perplexities,
+    looks,
+    over_epochs,
+)
 from lmkit.report.blocks import PANEL, PageFigure
 from lmkit.results.published import published_curves
 from lmkit.runs.folder import RunFolder
@@ -18,6 +26,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 
 MOST_LINES = 12  # of a figure
+_BEYOND = 1.5  # of our epochs: where the curves of others end
 
 
 def representatives(runs: pd.DataFrame, against: pd.DataFrame) -> dict[str, pd.Series]:
@@ -51,7 +60,7 @@ def spectra(
     if found:
         drawn, axes = figure(PANEL)
         draw_values(axes, found)
-        legend_below(axes)
+        legend_below(drawn)
         caption = (
             f"Over {contexts:,} contexts of the test split, of the run of median test perplexity; "
             "dotted: the tolerance of Press's rank."
@@ -68,7 +77,7 @@ def training(
         experiments: by head, the published experiment that its runs are.
     """
     drawn, axes = figure(PANEL)
-    number = 0
+    longest = 0.0
     for (label, run), look in zip(shown.items(), looks(), strict=False):
         metrics = MetricsFile(Path(run["folder"]) / "metrics.csv")
         try:
@@ -78,27 +87,29 @@ def training(
             continue
         epochs, values = ([row[name] for row in rows] for name in ("epoch", "valid/ppl"))
         axes.plot(epochs, values, label=label, **look)
-        number += 1
+        longest = max(longest, *epochs)
     caption = "Of the run of median test perplexity."
-    if others := _published(drawn, experiments):
-        caption += f" Grey: {others}."
-    if number:
+    if others := _published(axes, set(experiments.values()), longest * _BEYOND):
+        caption += f" Grey: trainings by others, {others}."
+    if longest:
         over_epochs(axes)
         log_perplexities(axes)
         axes.set_ylabel("valid perplexity")
-        legend_below(axes)
+        legend_below(drawn)
         yield PageFigure("training", "Valid perplexity over training", caption, drawn)
 
 
-def _published(drawn: Figure, experiments: dict[str, str]) -> str:
-    """Draws published logs of these experiments; says whose they are."""
+def _published(axes: Axes, experiments: set[str], until: float) -> str:
+    """Draws published logs of these experiments, up to an epoch; says whose they are."""
     if not experiments:
         return ""
     logs = published_curves()
-    logs = logs[logs["experiment"].isin(experiments.values())]
+    logs = logs[logs["experiment"].isin(experiments) & (logs["epoch"] <= until)]
     sources = []
-    for log, of in logs.groupby("log"):
-        drawn.axes[0].plot(of["epoch"], of["valid_ppl"], color="0.6", linewidth=0.9)
+    for (log, of), dashes in zip(logs.groupby("log"), cycle(DASHES), strict=False):
+        values = of["epoch"], of["valid_ppl"]
+        axes.plot(*values, label=log, color="0.6", linestyle=dashes, linewidth=0.9)
         source, differs = of[["source", "differs"]].iloc[0]
-        sources.append(f"{log} ({source}{'' if pd.isna(differs) else f'; {differs}'})")
+        repository = source.split()[0].removeprefix("github.com/")
+        sources.append(f"{log} ({repository}{'' if pd.isna(differs) else f'; {differs}'})")
     return "; ".join(sources)

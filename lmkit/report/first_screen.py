@@ -61,7 +61,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     if not settings:
         return None
     lines = -(-len(settings) // _COLUMNS)
-    drawn = Figure(figsize=(5.6, 1.9 * lines + 0.9), layout="constrained")
+    drawn = Figure(figsize=(4.6, 1.6 * lines + 0.9), layout="constrained")
     panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
     name = "head_label" if rows["head_label"].nunique() <= MOST_LINES else "head"
     labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
@@ -77,7 +77,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"
         title = of["setting_title"].iloc[0].rpartition(", ")[2]
-        axes.set_title(title + r.replace("-", "−"), fontsize=8)
+        axes.set_title(title + r.replace("-", "−"), fontsize=7)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter(NullFormatter())
@@ -90,7 +90,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     drawn.legend(
         [handles[label] for label in labels if label in handles],
         [label for label in labels if label in handles],
-        loc="outside lower center", ncols=4, fontsize=7.5,
+        loc="outside lower center", ncols=3, fontsize=7,
     )  # fmt: skip
     contexts = sorted({int(n) for n in known["contexts"].dropna()})
     over = " or ".join(f"{n:,}" for n in contexts)
@@ -105,14 +105,12 @@ def _settings(rows: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
 
 
 def _cell(row: pd.Series) -> str:
-    seeds = "" if row["seeds"] > 1 else ", one seed"
+    seeds = f"{row['seeds']} seeds" if row["seeds"] > 1 else "one seed"
     if row["is_baseline"]:
         own = plus_minus(row["test_ppl"], row["test_ppl_sd"])
-        return f"{own}\n{row['seeds']} seeds\nvalid {decimal(row['valid_ppl'], 2)}".replace(
-            "1 seeds", "one seed"
-        )
+        return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
-        return f"({decimal(row['test_ppl'], 2)})†\nother training{seeds}"
+        return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
     mark = "†" if row["differs"] else ""
     interval = "one seed"
     if not pd.isna(row["low"]):

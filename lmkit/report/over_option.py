@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.style import looks
+from lmkit.presentation.style import Look, legend_below, looks
 from lmkit.report.blocks import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
@@ -82,27 +83,29 @@ def _label(alike: pd.DataFrame, varied: pd.DataFrame, fixed: list[str]) -> str:
 def _figure(found: dict[str, list[_Line]], contexts: int | None) -> PageFigure:
     is_ranked = any("rank" in line.points for lines in found.values() for line in lines)
     rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
-    drawn = Figure(figsize=PANEL, layout="constrained")
+    drawn = Figure(figsize=(PANEL[0], 0.4 + PANEL[1]), layout="constrained")
     panels = drawn.subplots(len(rows), len(found), squeeze=False, sharex="col")
+    names = [line.label for lines in found.values() for line in lines]
+    look = dict(zip(dict.fromkeys(names), looks(), strict=False))
     for of_option, (option, lines) in zip(panels.T, found.items(), strict=True):
         for axes, column in zip(of_option, rows, strict=True):
-            _draw(axes, lines, column)
+            _draw(axes, lines, column, look)
         of_option[-1].set_xlabel(_NAMES.get(option, option), fontsize=8)
-        of_option[0].legend(fontsize=6.5, handlelength=1.6)
     for axes, name in zip(panels[:, 0], rows.values(), strict=True):
         axes.set_ylabel(name)
+    legend_below(drawn)
     caption = "Each value at its own best learning rate, all other options alike."
     if is_ranked and contexts is not None:
         caption += f" Ranks are over {contexts:,} contexts."
     return PageFigure("options", "What an option does", caption, drawn)
 
 
-def _draw(axes: Axes, lines: list[_Line], column: str) -> None:
+def _draw(axes: Axes, lines: list[_Line], column: str, look: Mapping[str, Look]) -> None:
     values = pd.concat([line.points for line in lines])
-    for line, look in zip(lines, looks(), strict=False):
+    for line in lines:
         if column in line.points:
             axes.plot(line.points.index, line.points[column], label=line.label, marker="o",
-                      markersize=3, **look)  # fmt: skip
+                      markersize=3, **look[line.label])  # fmt: skip
     positive = values.index > 0
     if positive.all() and values.index.max() >= 8 * values.index.min():
         axes.set_xscale("log", base=2)
@@ -111,5 +114,6 @@ def _draw(axes: Axes, lines: list[_Line], column: str) -> None:
     if column in values and values[column].min() > 0:
         if values[column].max() > 5 * values[column].min():
             axes.set_yscale("log")
+            axes.yaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axes.yaxis.set_major_formatter("{x:,g}")
         axes.yaxis.set_minor_formatter(NullFormatter())

@@ -21,7 +21,7 @@ _MEASURES = {
     "entropy": "entropy rank",
 }
 _COLUMNS = {  # of the frame: heading, digits, and what one is divided by
-    "cost.parameters": ("parameters, k", 1, 1e3),
+    "cost.parameters": ("parameters, k", 0, 1e3),
     "cost.seconds_per_epoch": ("s / epoch", 1, 1),
     "train_ppl": ("train", 2, 1),
     "valid_ppl": ("valid", 2, 1),
@@ -96,7 +96,7 @@ def _text(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
             columns[name] = (heading, 1 if measure == "entropy" else 0, 1)
     for name, (heading, digits, unit) in columns.items():
         pairs = table[[f"{name} mean", f"{name} std"]] / unit
-        if name.startswith("cost."):
+        if name.startswith(("cost.", "rank.e")):  # the CSV has them
             pairs = pairs.assign(**{f"{name} std": float("nan")})
         if pairs.iloc[:, 0].notna().any():
             cells = [plus_minus(mean, sd, digits) for mean, sd in pairs.to_numpy()]
@@ -168,7 +168,8 @@ def _quantities(
 def _methods(runs: pd.DataFrame) -> dict[str, str]:
     """The columns of perplexities by a method, `evaluate_cache_test.ppl`, and their headings."""
     named = {c: _METHOD.fullmatch(c) for c in runs.columns if runs[c].notna().any()}
-    return {c: f"{of['split']}, {of['method']}" for c, of in named.items() if of is not None}
+    found = {c: f"{of['split']}, {of['method']}" for c, of in named.items() if of is not None}
+    return dict(sorted(found.items(), key=lambda each: each[1], reverse=True))
 
 
 def _notes(

@@ -33,7 +33,6 @@ import pandas as pd
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.checksums import parse_json
-from lmkit.runs.code import code_sha256
 from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -190,11 +189,11 @@ def _finished(run: FinishedRun) -> Row:
     row |= flat(_mapping(config.get("data")), "data.")
     row |= measured(run.folder, unread)
     provenance = result.provenance
-    git, recorded = _mapping(provenance.get("git")), provenance.get("code_sha256")
+    git = _mapping(provenance.get("git"))
     return row | {
         "code.commit": git.get("commit"),
         "code.dirty": git.get("dirty"),
-        "code.has_changed": None if recorded is None else recorded != code_sha256(),
+        "code.has_changed": run.code_has_changed(),
         "code.lmkit": _mapping(provenance.get("packages")).get("lmkit"),
         "code.torch": _mapping(provenance.get("packages")).get("torch"),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -55,14 +54,6 @@ class FinishedRun:
         recorded = self.result.provenance.get("code_sha256")
         return None if recorded is None else recorded != code_sha256()
 
-    def metric(self, name: str) -> float | None:
-        """A metric of the result, None where it is missing or not finite."""
-        return _finite(self.result.metrics.get(name))
-
-    def cost(self, name: str) -> float | None:
-        """A cost of the result, None where it is missing or not finite."""
-        return _finite(self.result.cost.get(name))
-
 
 def standing(folder: RunFolder) -> str:
     """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished"."""
@@ -91,9 +82,3 @@ def read_finished(folder: RunFolder) -> FinishedRun:
         if not isinstance(settings.get(option), kind):
             raise UserError(f"{folder.identity} is damaged: {option} is missing")
     return FinishedRun(folder, settings, folder.read_names(), result)
-
-
-def _finite(value: object) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return value

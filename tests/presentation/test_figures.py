@@ -25,7 +25,7 @@ def example() -> Figure:
     with house_style():
         drawn, axes = figure()
         axes.plot([1, 2], [3, 4], label="line", color=SERIES[0])
-        legend_below(axes)
+        legend_below(drawn)
     return drawn
 
 
@@ -96,7 +96,7 @@ def test_a_dollar_in_a_name_is_no_mathematics():
         axes.plot([1, 2], [1, 1000], label="a $x^$ of 5")
         axes.set(yscale="log")
         axes.set_xticks([1, 2], ["$b_$ and c", "d"])
-        legend_below(axes)
+        legend_below(drawn)
     svg = to_svg(drawn, "key")
     assert ">10²</text>" in svg
     assert ">a $x^$ of 5</text>" in svg

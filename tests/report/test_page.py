@@ -188,6 +188,43 @@ def test_published_values_stand_beside_ours_and_are_told_from_them(runs, tmp_pat
     assert "MoS not as published: optimizer.lr 5 (20)." in html
 
 
+def test_the_papers_test_over_ten_seeds_stands_beside_theirs(tmp_path, make_run):
+    ppls = {"identity": [], "gss": []}
+    for seed in (141, *range(10)):  # 141 is the seed of the run that was reported
+        for transform, mean in (("identity", 57.1), ("gss", 57.0)):
+            ppl = 50.0 if seed == 141 else mean + 0.02 * (seed * 7 % 10)
+            make_run(tmp_path / "runs", seed, ppl, transform=transform)
+            ppls[transform] += [ppl] * (seed != 141)
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    p = stats.ttest_ind(ppls["gss"], ppls["identity"]).pvalue
+    said = f"over the seeds drawn at random: GSS {p:.3f} (published: 0.262)."
+    assert f"Student&#39;s p against Softmax {said}" in html
+    assert "11 seeds" in cells(html)["Softmax"]
+
+
+def test_what_was_published_of_dynamic_evaluation_stands_beside_what_was_measured(
+    tmp_path, make_run
+):
+    start = make_run(tmp_path / "runs", 28, mixture="softmaxes", trigger="nt", name="penn_mos_nt")
+    run = make_run(
+        tmp_path / "runs", 28, 54.6, mixture="softmaxes", trigger="asgd",
+        name="penn_mos_nt_finetune",
+        options={"finetuned_from": {"identity": start.name[-12:], "weights_sha256": "1"}},
+    )  # fmt: skip
+    options = {"lr": 0.002, "decay": 0.02, "epsilon": 0.001, "convention": "code"}
+    content = {"schema_version": 1, "kind": "evaluate", "ppl": 47.9, "options": options}
+    content["options"] |= {"length": 5, "batch_size": 100}
+    (run / "analysis" / "evaluate_dynamic_test.json").write_bytes(checked_json(content))
+    page_of(tmp_path / "runs", tmp_path / "out")
+    latex = next((tmp_path / "out" / "tables").glob("*_groups.tex")).read_text()
+    assert " test, dynamic " in latex
+    assert " published test, dynamic " in latex
+    assert "47.90" in latex  # ours
+    assert "47.69" in latex  # Yang et al. 2018, table 1
+    html = (tmp_path / "out" / "index.html").read_text()
+    assert "test, dynamic: decay 0.02 (0.075)." in html
+
+
 def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):
     first, second = (tmp_path / name for name in ("a", "b"))
     page_of(runs, first)

@@ -102,4 +102,5 @@ def test_published_curves_are_of_experiments_that_are_configured():
     curves = published_curves()
     assert curves[["train_ppl", "source"]].notna().all(axis=None)
     for experiment in curves["experiment"].dropna().unique():
-        assert (CONFIGS / "experiment" / f"{experiment}.yaml").is_file(), experiment
+        name = experiment.removesuffix("_finetune")
+        assert (CONFIGS / "experiment" / f"{name}.yaml").is_file(), experiment

@@ -153,7 +153,7 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
 
     Args:
         word_counts_V: int64, how often each word occurs in the training text; zeros do if weights
-        are loaded afterwards.
+            are loaded afterwards.
     """
     trunk: nn.Module = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
     module: HeadModule = make(

@@ -16,8 +16,8 @@ def require_memory(needed: int, device: torch.device, what: str, remedy: str) ->
     """Raises UserError unless `device` has `needed` bytes left.
 
     Args:
-        what: the work that needs them, for the message. remedy: what would need fewer bytes, for
-        the message.
+        what: the work that needs them, for the message.
+        remedy: what would need fewer bytes, likewise.
     """
     available = available_bytes(device)
     if needed > available:

@@ -19,7 +19,6 @@ from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity
 from lmkit.measures.contexts import ContextBlock, context_blocks, log_prob_blocks
 from lmkit.measures.memory import available_bytes, require_memory
-from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
 from lmkit.spectra.factors import FactorAccumulator
 from lmkit.spectra.gram import GramAccumulator, require_rows
@@ -51,8 +50,9 @@ def model_spectrum(
     (N x V float32).
 
     Args:
-        observe: called with each block of contexts, for what else is measured in one pass. Raises:
-        UserError when the head has no one matrix of transformed logits.
+        observe: called with each block of contexts, for what else is measured in one pass.
+
+    Raises: UserError when the head has no one matrix of transformed logits.
     """
     require_choice("matrix", matrix, tuple(MATRICES))
     head = model.head
@@ -80,25 +80,6 @@ def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
     gram = copies * 8 * min(num_contexts, num_words) ** 2
     held = 4 * num_contexts * num_words if num_contexts < num_words else 0
     return gram + held + WORKING_BYTES
-
-
-class RunSpectra(NamedTuple):
-    """What `lmkit rank` measures of a run."""
-
-    spectrum: Spectrum  # of log P, or of the transformed logits
-    weight: Spectrum | None  # of the decoder's weight; None for a head without such a matrix
-    mean_cosine: float | None  # of two outputs of the trunk, in [-1, 1]; None for a single one
-
-
-def run_spectra(
-    model: Predictor, batches: Iterable[Batch], num_contexts: int, matrix: str
-) -> RunSpectra:
-    """All of them over the first contexts, in one pass. Raises: as `fitting_spectrum`."""
-    cosines = CosineAccumulator()
-    spectrum = fitting_spectrum(
-        model, batches, num_contexts, matrix, lambda block: cosines.add(block.hidden_1ND[0])
-    )
-    return RunSpectra(spectrum, weight_spectrum(model.head), cosines.mean())
 
 
 @torch.no_grad()

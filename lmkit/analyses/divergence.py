@@ -41,17 +41,22 @@ class Divergence(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.measures.model_spectra import pairwise_divergence
+        from lmkit.measures.contexts import log_prob_blocks
+        from lmkit.spectra.divergence import DivergenceAccumulator
 
-        chosen = subject.contexts(self.first)
+        chosen, model = subject.contexts(self.first), subject.model
+        num_words = len(model.head.decoder_bias)
+        divergences = DivergenceAccumulator(num_words, device=model.device)
         shown = subject.with_bar(chosen, "divergence")
-        measured = pairwise_divergence(subject.model, shown, chosen.num_contexts)._asdict()
+        for rows_nV, _ in log_prob_blocks(model, shown, chosen.num_contexts):
+            divergences.add(rows_nV)
+        measured = divergences.result()._asdict()
         error = measured.pop("sampled_standard_error")
         return Recorded(
             PairwiseRecord(
                 split=subject.split(self.first),
                 all_contexts=chosen.available,
-                num_words=len(subject.model.head.decoder_bias),
+                num_words=num_words,
                 sampled_standard_error=None if math.isnan(error) else error,
                 **measured,
             )

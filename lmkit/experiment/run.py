@@ -87,7 +87,6 @@ def _fit(defined: RunDefinition, made: RunObjects) -> None:
 
     A finished run is reopened once nothing here refuses to resume it.
     """
-    from lmkit.experiment.finetuning import start_from
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
     from lmkit.training.checkpoint_files import load_checkpoint
@@ -105,6 +104,8 @@ def _fit(defined: RunDefinition, made: RunObjects) -> None:
     for logger in trainer.loggers:
         logger.log_hyperparams(config)
     if start.checkpoint is None and "finetuned_from" in config:
+        from lmkit.experiment.finetuning import start_from
+
         start_from(config["finetuned_from"], model, epoch_end, run.check_lock)
     trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")

@@ -1,4 +1,4 @@
-"""The spectra of a model's log P and decoder, and how far apart rows of log P are.
+"""The spectra of a model's log P, transformed logits and decoder.
 
 Shapes: N contexts, D trunk output, E embedding, V vocabulary.
 """
@@ -17,9 +17,8 @@ from lmkit.errors.user_error import UserError, require_choice
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity
-from lmkit.measures.contexts import ContextBlock, context_blocks, log_prob_blocks
+from lmkit.measures.contexts import ContextBlock, context_blocks
 from lmkit.measures.memory import available_bytes, require_memory
-from lmkit.spectra.divergence import DivergenceAccumulator, PairwiseDivergence
 from lmkit.spectra.factors import FactorAccumulator
 from lmkit.spectra.gram import GramAccumulator, require_rows
 from lmkit.spectra.measures import SpectrumMeasures, measure
@@ -123,16 +122,6 @@ def fitting_spectrum(
         f"choose contexts=N with N at most {max(0, too_many - 1)}",
     )
     return model_spectrum(model, batches, num_contexts, matrix, observe)
-
-
-def pairwise_divergence(
-    model: Predictor, batches: Iterable[Batch], num_contexts: int
-) -> PairwiseDivergence:
-    """The mean divergence between the next-word distributions of two of the first contexts."""
-    divergences = DivergenceAccumulator(len(model.head.decoder_bias), device=model.device)
-    for rows_nV, _ in log_prob_blocks(model, batches, num_contexts):
-        divergences.add(rows_nV)
-    return divergences.result()
 
 
 def has_factors(model: Predictor, matrix: str) -> bool:

@@ -120,10 +120,10 @@ def centred(rows_nV: Tensor) -> Tensor:
     return rows_nV - rows_nV.mean(dim=1, keepdim=True)
 
 
-def ranks_up_to(most: int, fewest: int = 8) -> list[int]:
+def ranks_up_to(most: int) -> list[int]:
     """8, 16, 24, 32, 48, 64, 96, ... and `most`: two a doubling from 16 on."""
-    ranks = [fewest]
+    ranks = [8]
     while ranks[-1] < most:
         step = 2 ** (ranks[-1].bit_length() - 1)  # the power of two at or below
-        ranks.append(ranks[-1] + max(fewest, step // 2))
+        ranks.append(ranks[-1] + max(8, step // 2))
     return [*(rank for rank in ranks if rank < most), most]

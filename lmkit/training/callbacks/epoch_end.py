@@ -23,7 +23,6 @@ from lmkit.training.callbacks.progress import (
     Pace,
     epoch_line,
     epochs_done,
-    last_epoch,
     spectrum_lines,
     time_line,
 )
@@ -102,7 +101,7 @@ class EpochEnd(RunCallback, Checkpoint):
         # a run killed between its last epoch and its result has nothing left to train
         trainer.should_stop = self.stopped != "max_epochs"
         self.saved_at = time.monotonic()
-        self.pace, self.is_untold = Pace(epochs_done(trainer)), True  # how long it will take
+        self.pace, self.is_untold = Pace(trainer), True  # how long it will take
         bar = trainer.progress_bar_callback
         has_bar = isinstance(bar, EpochProgress) and bar.is_on_terminal
         self.often = self.run.log.note if has_bar else self.run.log.write
@@ -135,7 +134,7 @@ class EpochEnd(RunCallback, Checkpoint):
             self.save(trainer, model)
         if self.is_untold and self.pace.elapsed() >= TOLD_AFTER_S:
             self.is_untold = False
-            if line := time_line(self.pace, epochs_done(trainer), last_epoch(trainer)):
+            if line := time_line(self.pace, epochs_done(trainer)):
                 self.often(line)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -145,7 +144,7 @@ class EpochEnd(RunCallback, Checkpoint):
         self.called_off = trainer.should_stop
         self._see(model.epoch_metrics["valid/ppl"])
         self._compare_with_best(model, epoch)
-        self._log(trainer, model.epoch_metrics, epoch)
+        self._log(model.epoch_metrics, epoch)
         self.save(trainer, model)
         if self.last_is_best:
             self._link_best()
@@ -194,9 +193,9 @@ class EpochEnd(RunCallback, Checkpoint):
             self.best_ppl, self.best_epoch = ppl, epoch
             self.train_ppl_at_best = model.train_perplexity()
 
-    def _log(self, trainer: pl.Trainer, metrics: Mapping[str, float], epoch: int) -> None:
+    def _log(self, metrics: Mapping[str, float], epoch: int) -> None:
         self.is_untold = False  # the line of each epoch says so
-        self.often(epoch_line(self.pace, metrics, epoch, last_epoch(trainer)))
+        self.often(epoch_line(self.pace, metrics, epoch))
         for line in spectrum_lines(metrics):
             self.often(line)
         if self.last_is_best:

@@ -28,11 +28,11 @@ _RANKS = {
 
 
 class Pace:
-    """The pace of a run that this process started or resumed after `start` epochs (not always
-    whole)."""
+    """How fast a run is that this process starts or resumes now, in epochs, not always whole."""
 
-    def __init__(self, start: float) -> None:
-        self._start, self._started = start, time.monotonic()
+    def __init__(self, trainer: pl.Trainer) -> None:
+        self.start, self._started = epochs_done(trainer), time.monotonic()
+        self.limit = None if trainer.max_epochs == -1 else trainer.max_epochs  # None: without end
 
     def elapsed(self) -> float:
         """Seconds since this process started or resumed the run."""
@@ -40,9 +40,9 @@ class Pace:
 
     def seconds_left(self, done: float, total: int | None) -> float | None:
         """Seconds until `total` epochs after `done` of them; None where it is not known yet."""
-        if total is None or done <= self._start:
+        if total is None or done <= self.start:
             return None
-        return max(0.0, total - done) * self.elapsed() / (done - self._start)
+        return max(0.0, total - done) * self.elapsed() / (done - self.start)
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
@@ -52,23 +52,18 @@ def epochs_done(trainer: pl.Trainer) -> float:
     return done["epoch"] - 1 + done["windows_done"] / batches.num_batches(done["epoch"])
 
 
-def last_epoch(trainer: pl.Trainer) -> int | None:
-    """The last epoch of the budget; None: no limit."""
-    return None if trainer.max_epochs == -1 else trainer.max_epochs
-
-
-def time_line(pace: Pace, done: float, limit: int | None) -> str | None:
+def time_line(pace: Pace, done: float) -> str | None:
     """An estimate of the time of an epoch, and of the whole run, from the first windows."""
     an_epoch = pace.seconds_left(done, math.floor(done) + 1)
     if an_epoch is None:
         return None
     an_epoch /= math.floor(done) + 1 - done
-    left = pace.seconds_left(done, limit)
-    whole = "" if left is None else f", {duration(left)} for the {limit:,} of its budget"
+    left = pace.seconds_left(done, pace.limit)
+    whole = "" if left is None else f", {duration(left)} for the {pace.limit:,} of its budget"
     return f"about {duration(an_epoch)} per epoch{whole}, by its first steps"
 
 
-def epoch_line(pace: Pace, metrics: Mapping[str, float], epoch: int, limit: int | None) -> str:
+def epoch_line(pace: Pace, metrics: Mapping[str, float], epoch: int) -> str:
     """What an epoch brought, and how long the others will take."""
     averaged = " (averaged weights)" if metrics["averaging"] else ""
     parts = [
@@ -77,11 +72,14 @@ def epoch_line(pace: Pace, metrics: Mapping[str, float], epoch: int, limit: int 
     ]
     if "tokens_per_second" in metrics:
         parts.append(f"{metrics['tokens_per_second']:,.0f} tokens/s")
-    left = pace.seconds_left(epoch, limit)
+    left = pace.seconds_left(epoch, pace.limit)
     if left is not None:
         parts.append(f"{duration(left)} left")
-    of = "" if limit is None else f" of {limit:,}"
-    return f"epoch {epoch:,}{of}: {', '.join(parts)}"
+    return f"{_epoch_of(pace, epoch)}: {', '.join(parts)}"
+
+
+def _epoch_of(pace: Pace, epoch: int) -> str:
+    return f"epoch {epoch:,}" + ("" if pace.limit is None else f" of {pace.limit:,}")
 
 
 def spectrum_lines(metrics: Mapping[str, float]) -> list[str]:
@@ -133,9 +131,8 @@ class EpochProgress(RunCallback, ProgressBar):
         self.part = self.bars.add_task("window", total=None, note="")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        done = epochs_done(trainer)
-        self.pace = Pace(done)
-        self.bars.update(self.whole, completed=done, total=last_epoch(trainer))
+        self.pace = Pace(trainer)
+        self.bars.update(self.whole, completed=self.pace.start, total=self.pace.limit)
         self.bars.start()
 
     def on_train_batch_end(
@@ -148,11 +145,11 @@ class EpochProgress(RunCallback, ProgressBar):
     ) -> None:
         done, windows = batch.index + 1, data_of(trainer).train_batches.num_batches(batch.epoch)
         self._show_part("window", done, windows)
-        epochs, limit = batch.epoch - 1 + done / windows, last_epoch(trainer)
-        left = self.pace.seconds_left(epochs, limit)
+        epochs = batch.epoch - 1 + done / windows
+        left = self.pace.seconds_left(epochs, self.pace.limit)
         self.bars.update(
             self.whole,
-            description=f"epoch {batch.epoch:,}" + ("" if limit is None else f" of {limit:,}"),
+            description=_epoch_of(self.pace, batch.epoch),
             completed=epochs,
             note="" if left is None else f"{duration(left)} left",
         )

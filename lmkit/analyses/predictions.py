@@ -24,8 +24,7 @@ from lmkit.analyses.prediction_contexts import (
     random_positions,
 )
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
-from lmkit.runs.finished import FinishedRun
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import select_run
 
 if TYPE_CHECKING:  # they bring torch
     from lmkit.evaluation.split_reader import SplitReader
@@ -106,7 +105,9 @@ class Predictions(Analysis):
         self.split, self.published = split, published
         self.positions, self.texts = positions, texts
         self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
-        self.compared_with = None if compared_with is None else _one_run(compared_with)
+        self.compared_with = None
+        if compared_with is not None:
+            self.compared_with = select_run("compared_with", compared_with)
         self._other: SplitReader | None = None  # of that run
 
     def measure(self, subject: Subject) -> Recorded:
@@ -192,15 +193,6 @@ class Predictions(Analysis):
         if not reader.reads_as(self._other):
             raise UserError(f"compared_with={path} is a run on another corpus")
         return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
-
-
-def _one_run(selection: str) -> FinishedRun:
-    runs = select_runs("compared_with", selection).runs
-    if len(runs) > 1:
-        raise UserError(
-            f"compared_with={selection} selects {len(runs)} runs; give one run's folder"
-        )
-    return runs[0]
 
 
 def _prediction(context: Context, expected: NextWords, reader: TextReader) -> Prediction:

@@ -21,7 +21,7 @@ from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import select_run
 
 FROM_START = {"_target_": "lmkit.training.triggers.FromStart"}
 NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
@@ -103,11 +103,7 @@ def _finished(place: str) -> RunFolder:
     """The selected run. Raises: UserError if it is not exactly one, or unfinished."""
     folder = RunFolder(Path(place))
     if folder.state() == "new":
-        runs = select_runs("run", place).runs
-        if len(runs) > 1:
-            names = ", ".join(run.name for run in runs[:3])
-            raise UserError(f"run={place} selects {len(runs)} runs ({names}, ...): give one")
-        return runs[0].folder
+        return select_run("run", place).folder
     if folder.state() == "unfinished":
         raise UserError(
             f"run={place} has not finished: the command that trains it resumes it, and then it can "

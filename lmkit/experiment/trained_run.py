@@ -28,7 +28,7 @@ from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import select_run
 from lmkit.spectra.measures import SpectrumMeasures
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
@@ -147,11 +147,8 @@ def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> Tr
     """
     if not isinstance(run, Path | str):
         raise UserError(f"run must be the folder or the name of a run, but is {run!r}")
-    found = select_runs("run", str(run)).runs
-    if len(found) > 1:
-        names = ", ".join(each.name for each in found[:3])
-        raise UserError(f"run={run} selects {len(found)} runs ({names}, ...): give one")
-    folder, result = found[0].folder, found[0].result
+    found = select_run("run", str(run))
+    folder, result = found.folder, found.result
     changed_classes(folder, allowed=changed_code)
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])

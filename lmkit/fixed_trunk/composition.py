@@ -16,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.errors.user_error import UserError, require_choice, require_text
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import select_run
 
 TRUNK = "lmkit.fixed_trunk.trunk.FixedTrunk"
 _CONTEXTS = "lmkit.fixed_trunk.corpus.ContextsOf"  # of a run, or of a pretrained model
@@ -104,11 +104,7 @@ def _run_source(config: DictConfig) -> _TrunkSource:
     for option in ("window", "stride"):
         if trunk[option] is not None:
             raise UserError(f"trunk.{option} is for trunk.of=hf:FOLDER; a run has its own windows")
-    found = select_runs("trunk.of", trunk.of, config.runs_dir).runs
-    if len(found) > 1:
-        names = ", ".join(run.name for run in found[:3])
-        raise UserError(f"trunk.of={trunk.of} selects {len(found)} runs ({names}, ...): give one")
-    folder = found[0].folder
+    folder = select_run("trunk.of", trunk.of, config.runs_dir).folder
     stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
     if trained["trunk"].get("_target_") == TRUNK:

@@ -87,6 +87,18 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
     return Selection(runs, left_out)
 
 
+def select_run(option: str, value: object, runs_dir: str = "runs") -> FinishedRun:
+    """The one finished run that `value` selects.
+
+    Raises: UserError as `select_runs`, or when it selects several.
+    """
+    found = select_runs(option, value, runs_dir).runs
+    if len(found) > 1:
+        names = ", ".join(run.name for run in found[:3])
+        raise UserError(f"{option}={value} selects {len(found)} runs ({names}, ...): give one")
+    return found[0]
+
+
 def select_folders(
     option: str, value: object, runs_dir: str = "runs"
 ) -> tuple[list[RunFolder], dict[str, str]]:

@@ -139,7 +139,7 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
     [
         ("predictions", "margins=-1", "margins must be a whole number of at least 0, but is -1"),
         ("predictions", "compared_with=nowhere", "compared_with=nowhere selects no run"),
-        ("predictions", "compared_with={runs}", "selects 2 runs; give one run's folder"),
+        ("predictions", "compared_with={runs}", "selects 2 runs"),
         ("predictions", "texts=[3]", "texts must be a list such as [the company said], not [3]"),
         ("predictions", "texts=[nonsense]", "texts: 'nonsense' is not in the run's vocabulary"),
         ("embeddings", "benchmarks=nowhere", "nowhere/EN-WS-353-ALL.txt does not exist"),

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 from lmkit.errors.user_error import UserError, end_with
-from lmkit.runs.stop_signals import INTERRUPTED, StopRequested, forget_closed_pipes
+from lmkit.runs.stop_signals import INTERRUPTED, StopRequested
+from lmkit.runs.unread_output import forget_closed_pipes
 
 AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it

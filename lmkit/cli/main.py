@@ -22,7 +22,8 @@ from lmkit.cli.command_line import complete, files_of, first_sentence, listed
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
-from lmkit.runs.stop_signals import forget_closed_pipes, stopping_in_order
+from lmkit.runs.stop_signals import stopping_in_order
+from lmkit.runs.unread_output import forget_closed_pipes
 
 FOLDER = Path(__file__).parent
 NOT_COMMANDS = ("main", "check_points")  # programs of their own

@@ -76,6 +76,8 @@ def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:
 
 
 def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
+    if not pattern:
+        raise UserError("points is not set: give it as points=PATTERN")
     every = sweep.manifest.points
     wild = pattern.replace("[", "[[]")  # labels hold lists, as in drops=[0,0.2]
     found = [p for p in every if fnmatchcase(p.label, wild) or fnmatchcase(p.run, wild)]

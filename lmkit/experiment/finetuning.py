@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.load import with_data_in
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.training.callbacks.asgd_switch import (
@@ -52,9 +53,7 @@ def finetuning_config(
     }
     if lr is not None:
         config["optimizer"] = config["optimizer"] | {"lr": lr}
-    if data_root is not None:
-        config["data"] = config["data"] | {"root": data_root}
-    return config
+    return with_data_in(data_root, config)
 
 
 def start_from(

@@ -115,12 +115,9 @@ def load_run(
     content = load_checkpoint(file)
     if "lmkit" not in content:
         raise UserError(f"{file} is no checkpoint of lmkit")
-    config, vocabulary = content["lmkit"]["config"], content["lmkit"]["vocabulary"]
+    vocabulary = content["lmkit"]["vocabulary"]
+    config = with_data_in(data_root, content["lmkit"]["config"])
     torch.set_num_threads(threads or config["threads"])
-    if data_root is not None:
-        if "root" not in config["data"]:
-            raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
-        config = config | {"data": config["data"] | {"root": data_root}}
     source = make(config["data"], "data", Corpus)
     source.restore_tokenizer(content["lmkit"].get("tokenizer"))
     corpus = source.load(vocabulary)
@@ -128,3 +125,15 @@ def load_run(
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged, changed)
+
+
+def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration, with its corpus in another folder; None: where it was.
+
+    Raises: UserError for a corpus that lies in no folder.
+    """
+    if data_root is None:
+        return config
+    if "root" not in config["data"]:
+        raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
+    return config | {"data": config["data"] | {"root": data_root}}

@@ -29,7 +29,8 @@ from lmkit.runs.lock import RunLock
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, require_last
-from lmkit.runs.stop_signals import StopRequested, StopSignals, whether_read_or_not
+from lmkit.runs.stop_signals import StopRequested, StopSignals
+from lmkit.runs.unread_output import whether_read_or_not
 
 if TYPE_CHECKING:
     from lmkit.experiment.objects import RunObjects

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
-import select
 import signal
 import sys
-import termios
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType, TracebackType
-from typing import Any
+
+from lmkit.runs.unread_output import forget_closed_terminal
 
 # Ctrl-C, the end of a job, a closed terminal, and warnings that a job's time is nearly over or its
 # node is wanted, which some send as USR1 (users of Lightning), some as USR2 (submitit).
@@ -96,7 +92,7 @@ class StopSignals:
     def _hear(self, number: int, frame: FrameType | None) -> None:
         is_impatient = self.requested is not None and number == signal.SIGINT
         self.requested = self.requested or number
-        _forget_closed_terminal()
+        forget_closed_terminal()
         if is_impatient:
             signal.signal(signal.SIGINT, signal.SIG_DFL)
         if self.at_once or is_impatient:
@@ -137,74 +133,8 @@ def _send_again(number: int) -> None:
 
 
 def _end(number: int, frame: FrameType | None) -> None:
-    _forget_closed_terminal()
+    forget_closed_terminal()
     raise StopRequested(number)
-
-
-def _forget_closed_terminal() -> None:
-    """Discards further output: a write error would prevent saving."""
-    for descriptor in (1, 2):
-        try:
-            termios.tcgetattr(descriptor)
-        except termios.error as error:
-            if error.args[0] == errno.EIO:
-                _send_to_nowhere(descriptor)
-
-
-def forget_closed_pipes() -> bool:
-    """Discards further output to pipes that nobody reads.
-
-    Returns: whether standard output or standard error is such a pipe.
-    """
-    poll = select.poll()
-    for descriptor in (1, 2):
-        poll.register(descriptor, 0)  # errors are reported without being asked for
-    closed = [each for each, event in poll.poll(0) if event & (select.POLLERR | select.POLLHUP)]
-    for descriptor in closed:
-        _send_to_nowhere(descriptor)
-    return bool(closed)
-
-
-class _MayBeUnread(io.FileIO):
-    """Standard output or error, which discards what nobody reads any more."""
-
-    def write(self, data: Any) -> int:
-        try:
-            return super().write(data) or 0
-        except BrokenPipeError:
-            _send_to_nowhere(self.fileno())
-            return len(data)
-
-
-@contextmanager
-def whether_read_or_not() -> Iterator[None]:
-    """In the block, output to a pipe that nobody reads any more is discarded: a progress bar must
-    not end a run."""
-    before = sys.stdout, sys.stderr
-    streams = []
-    for stream, descriptor in zip(before, (1, 2), strict=True):
-        try:
-            is_own = stream.fileno() == descriptor
-        except (AttributeError, OSError, ValueError):  # closed, or an object of the caller's
-            is_own = False
-        if is_own:
-            stream.flush()
-            raw = io.BufferedWriter(_MayBeUnread(descriptor, "wb", closefd=False))
-            stream = io.TextIOWrapper(raw, stream.encoding, stream.errors, line_buffering=True)
-        streams.append(stream)
-    sys.stdout, sys.stderr = streams
-    try:
-        yield
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        sys.stdout, sys.stderr = before
-
-
-def _send_to_nowhere(descriptor: int) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)
 
 
 def _hear_by(

@@ -26,13 +26,11 @@ import torch
 from hydra.core.global_hydra import GlobalHydra
 
 import lmkit
-from lmkit.cli import check_points, entry
+from lmkit.cli import check_points, entry, finetune, train
 from lmkit.cli.main import main as lmkit_command
-from lmkit.experiment import run as full_run
+from lmkit.experiment.run import run
 from lmkit.runs.stop_signals import HEARD_SIGNALS
-from lmkit.sweeps import multirun, processes
-
-_run = full_run.run
+from lmkit.sweeps import planning, processes
 
 
 class Forked:
@@ -147,18 +145,19 @@ def typed(line: Sequence[str], use: Callable[[Start], None]) -> None:
             pass
         else:
             raise _Used
-        return _run(config)
+        return run(config)
 
-    full_run.run = paused  # type: ignore[assignment]
+    train.run = finetune.run = paused  # type: ignore[assignment]
     try:
         type_line(line)
     except _Used:
-        full_run.run = _run
+        train.run = finetune.run = run
     except BaseException as error:
         if os.getpid() == mine:
             raise
         _exit(error)
     else:
+        assert os.getpid() != mine, "the line began no run"
         _exit(None)
     return None
 
@@ -173,7 +172,7 @@ def type_sweep(line: Sequence[str]) -> None:
     names = ("DEVNULL", "STDOUT", "TimeoutExpired")
     known = {name: getattr(subprocess, name) for name in names}
     processes.subprocess = SimpleNamespace(Popen=_point, **known)  # type: ignore[assignment]
-    multirun.subprocess = SimpleNamespace(run=_check_points)  # type: ignore[assignment]
+    planning.subprocess = SimpleNamespace(run=_check_points)  # type: ignore[assignment]
     type_line(line)
 
 

@@ -97,7 +97,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
     known |= {
-        "largest_gain": f"{-min(low):.1f}",
+        "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),
         "compared": first_screen_table(known),

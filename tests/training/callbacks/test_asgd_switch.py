@@ -11,10 +11,7 @@ from lmkit.measures.perplexity import mean_nll
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.triggers import AtEpoch, FromStart, Never, NonMonotone
-
-
-def weights(module):
-    return {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
+from tests.training.callbacks.conftest import weights
 
 
 def same(first: dict, second: dict) -> bool:

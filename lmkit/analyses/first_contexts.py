@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit.errors.user_error import require_choice, require_count
@@ -48,22 +47,3 @@ class FirstContexts:
             return ChosenContexts(batches, self.contexts or available, available)
         print(f"contexts={self.contexts}: {text} has only {available:,}: all are measured")
         return ChosenContexts(batches, available, available)
-
-    def limit(self, counts: Iterable[int]) -> int | None:
-        """How many first contexts were measured; None if all of every text.
-
-        Args:
-            counts: contexts that were measured, of each text.
-        """
-        return None if self.contexts is None or max(counts) < self.contexts else self.contexts
-
-    def named(self, text: str, counts: Iterable[int]) -> str:
-        """`the first 2,000 test contexts`, for titles. Args: counts: as of `limit`."""
-        limit = self.limit(counts)
-        which = "all" if limit is None else f"the first {limit:,}"
-        return f"{which} {text} contexts"
-
-
-def first_or_all(count: int, available: int) -> str:
-    """`first 2,000`, for a table's cell."""
-    return f"all {count:,}" if count == available else f"first {count:,}"

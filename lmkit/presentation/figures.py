@@ -13,7 +13,6 @@ from lmkit.presentation.style import (
     SERIES,
     figure,
     house_style,
-    identity_line,
     legend_below,
     log_perplexities,
     over_epochs,
@@ -65,7 +64,8 @@ def spectrum(singular_values: np.ndarray, press_tolerance: float, title: str) ->
 def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> Figure:
     """A transform over the range of logits, beside the identity."""
     drawn, axes = figure((5.0, 4.2))
-    identity_line(axes, logits[0], logits[-1])
+    ends = [logits[0], logits[-1]]
+    axes.plot(ends, ends, label="identity", color=SERIES[7], linewidth=0.9)
     axes.plot(logits, transformed, color=SERIES[0], label="transform")
     axes.set(xlabel="logit", ylabel="transformed logit", title=title)
     legend_below(drawn)

@@ -1,4 +1,4 @@
-"""Durations, perplexities, sizes and options, formatted for people."""
+"""Durations, perplexities and sizes, formatted for people."""
 
 from __future__ import annotations
 
@@ -40,12 +40,3 @@ def data_size(num_bytes: int) -> str:
         size, unit = size / 1000, larger
     decimals = 0 if unit == "B" or size >= 99.95 else 1 if size >= 9.995 else 2
     return f"{size:,.{decimals}f} {unit}"
-
-
-def option_text(value: object) -> str:
-    """The value of an option: true, 2,000, −1.5, adam."""
-    if isinstance(value, bool):  # a bool is an int too
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return f"{value:,}".replace("-", "−")
-    return str(value)

@@ -122,8 +122,3 @@ def log_perplexities(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
-
-
-def identity_line(axes: Axes, low: float, high: float) -> None:
-    """The curve of a transform that changes nothing."""
-    axes.plot([low, high], [low, high], color=SERIES[7], linewidth=0.9, label="identity")

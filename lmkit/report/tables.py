@@ -54,7 +54,8 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
-        title = f"{len(rest)} further groups: rates that were searched, and other training"
+        further = counted(len(rest), "further group")
+        title = f"{further}: rates that were searched, and other training"
         columns, notes = _beside(first.loc[rest.index], beside, labels)
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs).join(columns)

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from lmkit.presentation.quantities import data_size, duration, option_text, perplexity_text
+from lmkit.presentation.quantities import data_size, duration, perplexity_text
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,3 @@ def test_perplexities_have_four_digits_and_no_exponent(perplexity, expected):
 )
 def test_sizes_have_three_digits(num_bytes, expected):
     assert data_size(num_bytes) == expected
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"),
-    [
-        (True, "true"),
-        (False, "false"),
-        (2000, "2,000"),
-        (-1.5, "−1.5"),
-        (1e-6, "1e−06"),
-        ("adam-w", "adam-w"),
-        (None, "None"),
-    ],
-)
-def test_options_are_as_one_would_write_them(value, expected):
-    assert option_text(value) == expected

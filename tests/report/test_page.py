@@ -136,7 +136,7 @@ FORGED = {
     "diverged": ({}, diverge, "it diverged: a perplexity is not finite"),
     "damaged": ({}, lambda run: (run / "result.json").write_text("{"), "result.json is damaged"),
     "unfinished": ({}, lambda run: (run / "result.json").unlink(), "it has not finished"),
-    "other rate": ({"options": {"optimizer.lr": 5}}, None, "1 further groups"),
+    "other rate": ({"options": {"optimizer.lr": 5}}, None, "1 further group:"),
     "other stop": (
         {},
         lambda run: change(run, "result.json", lambda c: c["budget"].update(stopped="callback")),

@@ -27,6 +27,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lmkit.data.corpus import Corpus, Sizes, TextSplits
+from lmkit.data.random_stream import random_stream
 from lmkit.data.text_files import SPLITS
 from lmkit.data.tokenizer import EOS
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
@@ -274,7 +275,7 @@ class ToyLanguage(Corpus):
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:
         return {
-            split: self._generate(self.num_tokens[split], _random(self.seed, stream))
+            split: self._generate(self.num_tokens[split], random_stream(self.seed, stream))
             for stream, split in enumerate(SPLITS, 1)
         }
 
@@ -304,12 +305,7 @@ def _language(
     seed: int,
 ) -> LogBilinear:
     frequencies_V = zipfian_frequencies(num_words, zipf_exponent, 1 / sentence_length)
-    return random_language(frequencies_V, rank, context_strength, _random(seed, 0))
-
-
-def _random(seed: int, stream: int) -> np.random.RandomState:
-    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
-    return np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, stream])))
+    return random_language(frequencies_V, rank, context_strength, random_stream(seed, 0))
 
 
 def _require_within(option: str, value: float, minimum: float, maximum: float) -> None:

@@ -17,6 +17,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 import torch
 
+from lmkit.data.random_stream import random_stream
 from lmkit.errors.user_error import UserError, require_count
 
 MIN_LENGTH = 5
@@ -200,9 +201,7 @@ def sample_lengths(
     sum of the lengths may pass the end of the columns: then the last window is shorter than its
     sampled length.
     """
-    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
-    seeds = np.random.SeedSequence([seed, epoch])
-    random = np.random.RandomState(np.random.MT19937(seeds))
+    random = random_stream(seed, epoch)
     lengths: list[int] = []
     start = 0
     while start < num_steps - 2:

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from lmkit.data.datamodule import DataModule
+from lmkit.data.random_stream import random_stream
 from lmkit.data.text_files import SPLITS
 from lmkit.data.windows import EpochBatches
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
@@ -128,8 +129,7 @@ def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> li
         lengths: of the responses, int64, as bytes, which a cache can take.
     """
     lengths_P = np.frombuffer(lengths, np.int64)
-    # RandomState's stream is fixed for good; numpy may change that of its newer Generator.
-    random = np.random.RandomState(np.random.MT19937(np.random.SeedSequence([seed, epoch])))
+    random = random_stream(seed, epoch)
     order = random.permutation(len(lengths_P))
     batches = []
     for start in range(0, len(order), POOL * batch_size):

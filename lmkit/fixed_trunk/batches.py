@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 
-import numpy as np
 import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
+from lmkit.data.random_stream import random_stream
 from lmkit.data.windows import Columns, ContextColumns, EpochBatches, Window
 from lmkit.errors.user_error import require_count
 from lmkit.fixed_trunk.corpus import ContextSplits
@@ -51,9 +51,7 @@ class ShuffledContexts(EpochBatches):
             yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
 
     def _order_of(self, epoch: int) -> torch.Tensor:
-        # RandomState's stream never changes
-        seeds = np.random.SeedSequence([self.seed, epoch])
-        random = np.random.RandomState(np.random.MT19937(seeds))
+        random = random_stream(self.seed, epoch)
         return torch.from_numpy(random.permutation(self._num_contexts))
 
 

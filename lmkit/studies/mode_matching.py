@@ -9,13 +9,13 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 from scipy.stats import ttest_1samp
 from torch import Tensor
 
+from lmkit.data.random_stream import random_stream
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.style import marks
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
@@ -97,8 +97,7 @@ class ModeMatching(SyntheticStudy):
 
     def _target(self, alpha: float, number: int, words: int, seed: int) -> Tensor:
         # a stream for each, so that problems of other alpha or M share no variates
-        stream = np.random.SeedSequence([seed, number, words, *float(alpha).as_integer_ratio()])
-        random = np.random.RandomState(np.random.MT19937(stream))
+        random = random_stream(seed, number, words, *float(alpha).as_integer_ratio())
         return torch.from_numpy(dirichlet_log_probs(alpha, self.num_contexts, words, random))
 
     def _figure(self, frame: pd.DataFrame) -> Figure:

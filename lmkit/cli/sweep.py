@@ -51,9 +51,10 @@ def work(sweep: SweepFolder, console: Console) -> bool:
         train_here(sweep, left[start:] + left[:start], [{}])
         seen |= {point.run for point in left}
         sweep.reread()
-    every = standings(sweep)
-    tables.show_failures(console, sweep, every)
-    return all(each.state != "failed" for each in every)
+    attempted = [point for point in sweep.manifest.points if sweep.failure(point)]
+    failed = standings(sweep, attempted)
+    tables.show_failures(console, sweep, failed)
+    return all(each.state != "failed" for each in failed)
 
 
 def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:

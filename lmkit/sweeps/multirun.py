@@ -11,13 +11,14 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.launching import hand_over, make_launcher, write_into
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
-from lmkit.sweeps.status import estimate, standings
+from lmkit.sweeps.status import Standing, estimate, standings
 
 Axes = Mapping[str, object]
 
@@ -50,15 +51,20 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
         return True
     sweep.save()
     tables.say_command(console, "sweep", "status", str(sweep.path))
-    tidy_all([(sweep.run_folder(e.point), e.point.keep) for e in every if e.is_finished])
+    _tidy(sweep, every)
     left = [each.point for each in every if not each.is_finished]
     if not left:
         return True
     write_into(sweep, config)
     hand_over(launcher, sweep, left, config)
     ended = standings(sweep, left)
+    _tidy(sweep, ended)  # after other processes too, which may have died at a run's end
     tables.show_ended(console, sweep, ended)
     return all(each.state != "failed" for each in ended)
+
+
+def _tidy(sweep: SweepFolder, every: Sequence[Standing]) -> None:
+    tidy_all([(sweep.run_folder(e.point), e.point.keep) for e in every if e.is_finished])
 
 
 def _lines(request: Request) -> list[Line]:

@@ -66,7 +66,7 @@ def of_omegaconf(error: OmegaConfBaseException) -> str:
 
 
 def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
-    """Hydra's lines, with the name that may have been meant behind the first."""
+    """Hydra's first line and the name that may have been meant; without one, Hydra's advice."""
     first, *more = _lines(error)
     cause = error.__cause__ if error.__cause__ is not None else error.__context__
     typed = next((each for each in map(option_of, arguments) if f"'{each}'" in first), "")
@@ -80,7 +80,7 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
         if not more and first.startswith("Error merging override"):  # it does not say why
             return of_omegaconf(cause)
         near = _near(cause, typed)
-    return "; ".join([f"{first}{near}", *more])
+    return f"{first}{near}" if near else "; ".join([first, *more])
 
 
 def _near(error: OmegaConfBaseException, typed: str = "") -> str:

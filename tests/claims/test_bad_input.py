@@ -93,10 +93,10 @@ def test_describe_refuses_parts_that_do_not_fit(refused):
             "experiment=penn_small data.num_words=9 data.rank=3",
             "Could not override 'data.num_words' (data=switchboard or toy has it)",
         ),
-        ("head.transform.k=2", "'head.transform.k' (head/transform=gss or gss_wt2 has it); To app"),
+        ("head.transform.k=2", "'head.transform.k' (head/transform=gss or gss_wt2 has it)"),
         (
             "trunk.lr=2 data.lr=3",
-            "'trunk.lr' (did you mean optimizer.lr?); To append to your config use +trunk.lr=2",
+            "'trunk.lr' (did you mean optimizer.lr?)",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         # options
         (
             "optimiser.lr=3",
-            "Could not override 'optimiser.lr' (did you mean optimizer.lr?); To append",
+            "Could not override 'optimiser.lr' (did you mean optimizer.lr?)",
         ),
         ("run.dir=x", "Could not override 'run.dir' (did you mean runs_dir?)"),
         ("transform=gss", "Could not override 'transform' (did you mean head/transform?)"),

@@ -43,10 +43,10 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
         beside: the experiments that its groups are nearest to, as `nearest` finds them.
     """
     every = summary(runs)
-    first = runs.drop_duplicates("group").set_index("group")
-    labels = first["label"]
+    known = runs.groupby("group", sort=False).first()  # of each fact the first run's that has it
+    labels, contexts = known["label"], most_contexts(runs)
     shown = every.loc[against.index]
-    columns, notes = _beside(first.loc[shown.index], beside, against["head_label"])
+    columns, notes = _beside(known.loc[shown.index], contexts, beside, against["head_label"])
     text = _text(shown, runs).assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
     values = shown.join(against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]])
@@ -56,7 +56,7 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
     if len(rest):
         further = counted(len(rest), "further group")
         title = f"{further}: rates that were searched, and other training"
-        columns, notes = _beside(first.loc[rest.index], beside, labels)
+        columns, notes = _beside(known.loc[rest.index], contexts, beside, labels)
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs).join(columns)
         folded.index = pd.Index(_unique(labels[rest.index].to_list()))
@@ -122,12 +122,13 @@ def _tested(against: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def _beside(
-    groups: pd.DataFrame, nearest: pd.DataFrame, heads: pd.Series
+    groups: pd.DataFrame, contexts: int | None, nearest: pd.DataFrame, heads: pd.Series
 ) -> tuple[pd.DataFrame, list[str]]:
     """Published columns, and notes on what differs from the published experiments.
 
     Args:
-        groups: a run of each.
+        groups: what is known of each.
+        contexts: of our ranks, which compare at equal numbers only.
         heads: what notes call them.
     """
     near = nearest.reindex(groups.index).dropna(subset=["experiment"])
@@ -137,7 +138,8 @@ def _beside(
     values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark"]]
     columns: dict[str, dict[object, str]] = {}
     differs, runs = near["differs"].to_dict(), groups.to_dict("index")
-    for quantity, heading in _quantities(plain, near["experiment"], groups).items():
+    wanted = {"valid_ppl": "valid", "test_ppl": "test", f"rank.press@{contexts}": "Press rank"}
+    for quantity, heading in (wanted | _methods(groups)).items():
         digits = 0 if quantity.startswith("rank.") else 2
         for group, experiment in near["experiment"].to_dict().items():
             if (quantity, experiment) in values.index:
@@ -153,17 +155,6 @@ def _beside(
     shown = pd.DataFrame(columns).reindex(groups.index).fillna(DASH)
     labels = heads.reindex(near.index).to_list()
     return shown, _notes(labels, near["experiment"].to_list(), list(differs.values()))
-
-
-def _quantities(
-    plain: pd.DataFrame, experiments: pd.Series, groups: pd.DataFrame
-) -> dict[str, str]:
-    """Of these experiments what was published, and by another method what was measured too."""
-    there = plain.loc[plain["experiment"].isin(experiments), "quantity"].unique()
-    wanted = {"valid_ppl": "valid", "test_ppl": "test"}
-    wanted |= {name: "Press rank" for name in there if name.startswith("rank.press@")}
-    wanted |= _methods(groups)
-    return {quantity: heading for quantity, heading in wanted.items() if quantity in there}
 
 
 def _methods(runs: pd.DataFrame) -> dict[str, str]:

@@ -206,6 +206,8 @@ def _budget(members: pd.DataFrame, config: Mapping[str, Any]) -> list[str]:
         differs.append(f"patience {_text(run.get('patience'))} ({_text(config['patience'])})")
     if "patience" in run and run.get("min_delta"):
         differs.append(f"stopping.min_delta {run['min_delta']:g} (0)")
+    if (members["stopped"] == "callback").any():
+        differs.append("ended by a callback")
     ran_out = (members["stopped"] == "max_epochs").any()
     ran_longer = members["epochs"].max() > config["max_epochs"]
     if run.get("max_epochs") != config["max_epochs"] and (ran_out or ran_longer):

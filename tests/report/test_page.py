@@ -184,8 +184,14 @@ def test_published_values_stand_beside_ours_and_are_told_from_them(runs, tmp_pat
     assert "the same" in html
     make_run(runs, 1, 55.0, 9981, "softmaxes", options={"optimizer.lr": 5})
     html = page_of(runs, tmp_path / "again")
+    assert "published Press rank" not in html  # ours are over 10,000 contexts
     assert "1 option<" in html
     assert "MoS not as published: optimizer.lr 5 (20)." in html
+
+
+def test_published_ranks_stand_beside_those_over_as_many_contexts(tmp_path, make_run):
+    make_run(tmp_path / "runs", 1, contexts=82429)
+    assert "published Press rank" in page_of(tmp_path / "runs", tmp_path / "out")
 
 
 def test_the_papers_test_over_ten_seeds_stands_beside_theirs(tmp_path, make_run):

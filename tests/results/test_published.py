@@ -82,6 +82,12 @@ def test_everything_that_decides_the_numbers_is_compared(tmp_path, make_run, opt
     assert nearest_in(tmp_path) == {"Softmax": ("penn_softmax", told)}
 
 
+def test_a_run_that_a_callback_ended_is_not_as_published(tmp_path, make_run):
+    run = make_run(tmp_path)
+    change(run, "result.json", lambda c: c["budget"].update(stopped="callback"))
+    assert nearest_in(tmp_path)["Softmax"][1] == ["ended by a callback"]
+
+
 def test_another_text_is_not_as_published(tmp_path, make_run):
     run = make_run(tmp_path)
     change(run, "identity.json", lambda c: c["settings"].update(data_sha256="0" * 64))

@@ -252,7 +252,9 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
 
 
 def try_loggers(config: Section) -> None:
-    """Makes the loggers elsewhere than in the run's folder, where some write as they are made.
+    """Makes the loggers elsewhere than in the run's folder, which there is only once all is made.
+
+    They are made again there: MLflow's, for one, opens its database as it is made.
 
     Raises: UserError naming the option that is wrong.
     """

@@ -161,7 +161,6 @@ class EpochEnd(RunCallback, Checkpoint):
     def on_exception(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
     ) -> None:
-        is_asked = isinstance(exception, StopRequested)
         if isinstance(exception, StopRequested) and self.held is not None:
             self.run.signals.at_once = False
             self.run.log.write(exception.heard)
@@ -170,7 +169,7 @@ class EpochEnd(RunCallback, Checkpoint):
         # the command prints it
         reason = " ".join(str(exception).split()) or type(exception).__name__
         self.run.log.note(f"stopped at step {trainer.global_step}: {reason}")
-        if is_asked:
+        if isinstance(exception, StopRequested):
             tell(trainer.loggers, lambda observer: observer.leaving())
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:

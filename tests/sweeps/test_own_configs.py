@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -56,8 +57,7 @@ def folder(tmp_path: Path) -> Path:
     for name, content in FILES.items():
         path = tmp_path / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        is_indented = content.startswith("\n        ")
-        path.write_text(content.replace("\n        ", "\n").lstrip() if is_indented else content)
+        path.write_text(dedent(content).lstrip())
     return tmp_path
 
 

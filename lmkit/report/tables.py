@@ -66,7 +66,7 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
 
 def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
     """The papers' test, a line where heads have as many seeds as theirs."""
-    reported = set(beside["reported_seed"])
+    reported = set(beside["reported_seed"].reindex(against.index).dropna())
     by_seed: dict[object, dict[int, float]] = {
         group: dict(zip(of["seed"], of["test_ppl"], strict=True))
         for group, of in runs.groupby("group")

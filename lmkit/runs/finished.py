@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import is_held
+from lmkit.runs.lock import Locks, is_held
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import Result
 
@@ -55,10 +55,15 @@ class FinishedRun:
         return None if recorded is None else recorded != code_sha256()
 
 
-def standing(folder: RunFolder) -> str:
-    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished"."""
-    state = folder.state()
-    return "running" if state == "unfinished" and is_held(folder.lock) else state
+def standing(folder: RunFolder, locks: Locks | None = None) -> str:
+    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished".
+
+    Args:
+        locks: of the folder of runs, where many are asked about.
+    """
+    state = folder.state() if locks is None or folder.path.name in locks.names else "new"
+    held = is_held if locks is None else locks.is_held
+    return "running" if state == "unfinished" and held(folder.lock) else state
 
 
 class LeftOut(NamedTuple):

@@ -16,6 +16,7 @@ from typing import Any
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
+from lmkit.runs.finished import standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks
 from lmkit.runs.metrics import MetricsFile, Row
@@ -70,7 +71,7 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
 
 def counts(standings: Sequence[Standing]) -> dict[str, int]:
     """The number of points in each state, in the order of STATES."""
-    number = Counter(standing.state for standing in standings)
+    number = Counter(each.state for each in standings)
     return {state: number[state] for state in STATES}
 
 
@@ -84,30 +85,30 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     def usual(*kind: Any) -> tuple[float, float] | None:
         return _usual_of_points(standings, *kind) or _usual_of_others(sweep.runs_dir, *kind)
 
-    left = [standing for standing in standings if not standing.is_finished]
+    left = [each for each in standings if not each.is_finished]
     seconds: list[float] = []  # of those that are known
-    for standing in left:
-        point = standing.point
+    for each in left:
+        point = each.point
         cost = usual(point.experiment, point.max_epochs, point.text)
         if cost is not None:
             seconds_per_epoch, epochs = cost
-            seconds.append(seconds_per_epoch * max(0.0, epochs - (standing.epoch or 0)))
+            seconds.append(seconds_per_epoch * max(0.0, epochs - (each.epoch or 0)))
     return Estimate(sum(seconds), len(seconds), len(left) - len(seconds))
 
 
 def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
-    folder, is_there = sweep.run_folder(point), point.run in locks.names
-    if is_there and folder.finished_within(point.budget):
-        return _done(point, folder.read_result())
+    folder = sweep.run_folder(point)
+    state = stands = standing(folder, locks)
+    if stands == "finished":
+        result = folder.read_result()
+        if result.budget.suffices_for(point.budget):
+            return _done(point, result)
+        state = "unfinished"  # the point goes on with the run
     failure = sweep.failure(point)
-    if locks.is_held(folder.lock):
-        state = "running"
-    elif failure is not None:
+    if failure is not None and stands != "running":
         state = "failed"
-    else:
-        state = "unfinished" if is_there and folder.state() != "new" else "new"
     latest: Row = {}
-    if is_there:
+    if stands != "new":
         with suppress(UserError):  # damaged: the run restores it when it resumes
             latest = MetricsFile(folder.metrics).latest()
     epoch = int(latest["epoch"]) if "epoch" in latest else None

@@ -26,6 +26,7 @@ if folder.state() == "finished":
     sys.exit()
 try:
     with RunLock(folder.lock):
+        folder.write_config("{}")
         with (folder.path / "attempts").open("a") as file:
             file.write(os.environ.get("CUDA_VISIBLE_DEVICES", "none") + "\\n")
         attempts = len((folder.path / "attempts").read_text().splitlines())

@@ -24,6 +24,7 @@ def test_each_run_under_way_has_a_bar_of_its_epochs_until_it_ends(sweep_of):
     run_points(sweep, points[:1], [{}], lambda text: None)
     running = sweep.run_folder(points[1])
     running.path.mkdir(parents=True)
+    running.write_config("{}")
     with RunLock(running.lock):
         watched.look()
         assert [task.description for task in progress.tasks] == ["mine", "1 ok \\[x]"]

@@ -42,8 +42,9 @@ def sections(part: str) -> dict[str, dict]:
 
 
 def test_every_head_with_every_mixture_and_transform_trains_a_step():
-    options = ["experiment=toy_transformer", *SMALL, "optimizer.lr=0.003"]
+    options = ["experiment=toy_transformer", *SMALL, "optimizer.lr=0.01"]
     config = plain_config(compose("train", options))
+    torch.manual_seed(0)  # dropout alone could raise so few losses
     heads, mixtures, transforms = (sections(part) for part in PARTS)
     counts_V, tokens = torch.arange(1, 31), torch.randint(30, (9, 4))
     trained = []

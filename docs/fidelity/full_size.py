@@ -1,6 +1,6 @@
 """First epochs at full size beside logs that others published: keeps, compares and draws them.
 
-    python docs/fidelity/full_size.py [FOLDER…]
+    python docs/fidelity/full_size.py [FOLDER ...]
 
 keeps the epochs of these runs, finished or not, in `epochs.csv`, draws `full_size.svg` and writes
 the tables of `docs/fidelity.md` from what is kept.
@@ -13,9 +13,8 @@ divided by one row more than there is to predict.
 
 from __future__ import annotations
 
+import argparse
 import re
-import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -143,9 +142,13 @@ def write_page(ours: pd.DataFrame, page: Path) -> None:
     page.write_text(text, "utf-8")
 
 
-def main(folders: Sequence[str]) -> None:
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("folders", metavar="FOLDER", nargs="*", type=Path, help="of a run")
     kept = [pd.read_csv(EPOCHS)] if EPOCHS.exists() else []
-    ours = pd.concat([*kept, *(epochs_of(Path(folder)) for folder in folders)])
+    ours = pd.concat([*kept, *map(epochs_of, parser.parse_args().folders)])
     ours = ours.drop_duplicates([*RUN, "epoch"], keep="last").sort_values([*RUN, "epoch"])
     ours[[*RUN, *ours.columns.drop(RUN)]].to_csv(EPOCHS, index=False)
     with house_style():
@@ -154,4 +157,4 @@ def main(folders: Sequence[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -247,7 +247,7 @@ class Head(nn.Module):
         for name, chunks in seen.items():
             low, high, total = torch.stack(chunks).unbind(1)
             ranges[f"{name}_min"] = low.min()
-            ranges[f"{name}_mean"] = sum(total) / count
+            ranges[f"{name}_mean"] = total.sum() / count
             ranges[f"{name}_max"] = high.max()
         return ranges
 

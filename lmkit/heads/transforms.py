@@ -35,13 +35,12 @@ class Transform(nn.Module):
 def in_loss(transform: nn.Module, logits: Tensor) -> Tensor:
     """Transformed logits for the loss, which differentiates them once and may overwrite them."""
     kind = type(transform)
-    # a subclass may have a `forward` of its own
+    # what a class says of its `forward` holds for no subclass, which may have another
     if isinstance(transform, BlockwiseTransform) and kind.forward is BlockwiseTransform.forward:
         found: Tensor = _InBlocks.apply(transform, logits, *transform.tables())  # type: ignore[no-untyped-call]
         return found
     values: Tensor = transform(logits)
-    # these two keep no result for their gradient; others may, or return what they were given
-    return values if kind in (Identity, SoftCap) else torch.clone(values)
+    return values if vars(kind).get("is_overwritable", False) else torch.clone(values)
 
 
 class BlockwiseTransform(Transform):
@@ -104,6 +103,7 @@ class Identity(Transform):
     """`identity`: plain softmax."""
 
     display_name, place = "", 0
+    is_overwritable = True  # its gradient needs no result
 
     def forward(self, logits: Tensor) -> Tensor:
         return logits
@@ -143,6 +143,7 @@ class SoftCap(Transform):
     """`softcap`: c tanh(z / c), which keeps logits within c (Gemma Team 2024, Gemma 2)."""
 
     display_name, place = "soft cap", 6
+    is_overwritable = True  # autograd keeps the tanh, not the product
 
     def __init__(self, cap: float) -> None:
         super().__init__()

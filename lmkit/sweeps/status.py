@@ -98,17 +98,18 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
 
 def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
     folder = sweep.run_folder(point)
-    state = stands = standing(folder, locks)
-    if stands == "finished":
+    state = standing(folder, locks)
+    is_there = state != "new"
+    if state == "finished":
         result = folder.read_result()
         if result.budget.suffices_for(point.budget):
             return _done(point, result)
         state = "unfinished"  # the point goes on with the run
     failure = sweep.failure(point)
-    if failure is not None and stands != "running":
+    if failure is not None and state != "running":
         state = "failed"
     latest: Row = {}
-    if stands != "new":
+    if is_there:
         with suppress(UserError):  # damaged: the run restores it when it resumes
             latest = MetricsFile(folder.metrics).latest()
     epoch = int(latest["epoch"]) if "epoch" in latest else None

@@ -40,6 +40,7 @@ PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
 RUN = ["experiment", "seed", "precision"]
+PRECISIONS = {"32-true": "float32", "bf16-mixed": "bfloat16"}
 KINDS = {  # columns, and their names in tables
     "first": "windows 1 to 201",
     "second": "windows 202 to 401",
@@ -88,6 +89,14 @@ def logs_of(experiment: str) -> pd.DataFrame:
     return logs[is_first & (logs["experiment"] == experiment)]
 
 
+def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:
+    """The epochs of each run, by what tables and legends call it."""
+    return {
+        f"lmkit, seed {seed}, {PRECISIONS[precision]}": of
+        for (_, seed, precision), of in ours.groupby(RUN)
+    }
+
+
 def table(ours: pd.DataFrame, experiment: str) -> str:
     """In Markdown, what our runs and the logs print; and by how many per cent the first of ours is
     above the first of theirs.
@@ -95,7 +104,7 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
     logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})
     first = pd.DataFrame(PRINTED_FIRST, index=["first", "second"]).T.rename_axis("log")
     logs = logs.merge(first.assign(epoch=1).reset_index(), how="left", on=["log", "epoch"])
-    columns = {f"lmkit, seed {seed}": of for (_, seed, _), of in ours.groupby(RUN)}
+    columns = by_run(ours)
     columns |= dict(iter(logs.groupby("log", sort=False)))
     theirs = logs["log"].iloc[0]
     lines = [["printed", "epoch", *columns, f"lmkit above {theirs}"]]
@@ -109,25 +118,26 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
-def draw(ours: pd.DataFrame) -> Figure:
-    """Valid perplexity over epochs, axes an experiment: logs as lines, our runs as points."""
+@house_style()
+def drawn(ours: pd.DataFrame) -> str:
+    """As SVG, valid perplexity over epochs: published logs as lines, our runs as points."""
     experiments = ours["experiment"].unique()
-    drawn = Figure((COLUMN[0] * len(experiments), COLUMN[1]), layout="constrained")
-    all_axes = drawn.subplots(1, len(experiments), squeeze=False)[0]
+    figure = Figure((COLUMN[0] * len(experiments), COLUMN[1]), layout="constrained")
+    all_axes = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axes, name in zip(all_axes, experiments, strict=True):
         runs = ours[ours["experiment"] == name]
         last = runs["epoch"].max() + 1
         for dash, (log, of) in zip(DASHES, logs_of(name).groupby("log", sort=False), strict=False):
             of = of[of["epoch"] <= last]
             axes.plot(of["epoch"], of["valid_ppl"], linestyle=dash, color="0.5", label=log)
-        for colour, (seed, of) in zip(SERIES, runs.groupby("seed"), strict=False):
-            axes.plot(of["epoch"], of["valid"], "o", color=colour, label=f"lmkit, seed {seed}")
+        for colour, mark, (name, of) in zip(SERIES, "o^sD", by_run(runs).items(), strict=False):
+            axes.plot(of["epoch"], of["valid"], mark, color=colour, label=name)
         axes.set_title(name)
         axes.set(xlabel="epoch", ylabel="valid perplexity")
         integer_ticks(axes.xaxis)
         log_perplexities(axes)
         axes.legend()
-    return drawn
+    return to_svg(figure, "full_size")
 
 
 def write_page(ours: pd.DataFrame, page: Path) -> None:
@@ -151,8 +161,7 @@ def main() -> None:
     ours = pd.concat([*kept, *map(epochs_of, parser.parse_args().folders)])
     ours = ours.drop_duplicates([*RUN, "epoch"], keep="last").sort_values([*RUN, "epoch"])
     ours[[*RUN, *ours.columns.drop(RUN)]].to_csv(EPOCHS, index=False)
-    with house_style():
-        (HERE / "full_size.svg").write_text(to_svg(draw(ours), "full_size"), "utf-8")
+    (HERE / "full_size.svg").write_text(drawn(ours), "utf-8")
     write_page(ours, HERE.parent / "fidelity.md")
 
 

@@ -41,6 +41,11 @@ def test_the_page_has_the_tables_of_the_kept_epochs(kept, tmp_path):
     assert copy.read_text("utf-8") == page.read_text("utf-8")
 
 
+def test_the_figure_is_drawn_of_the_kept_epochs(kept):
+    figure = full_size.HERE / "full_size.svg"
+    assert full_size.drawn(kept) == figure.read_text("utf-8")
+
+
 def test_a_run_is_kept_in_the_logs_terms(lmkit, tmp_path, monkeypatch):
     monkeypatch.setattr(full_size, "PRINTED_EVERY", 5)  # of 15 windows
     callback = "+callbacks.windows._target_=window_losses.WindowLosses"

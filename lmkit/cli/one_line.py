@@ -94,11 +94,15 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
         return ""
     typed = typed or lacking
     prefix, dot, name = lacking.rpartition(".")
-    near = did_you_mean(name, list(map(str, section)), prefix + dot, cutoff=0.7)
+    takes = [str(key) for key in section if key != "_target_"]
+    longer = [key for key in takes if key.startswith(name) or name.startswith(key)]
+    near = did_you_mean(name, longer or takes, prefix + dot, cutoff=0 if longer else 0.7)
     if near and typed == lacking:
         return near
     group = prefix.replace(".", "/")
-    having = [each for each in _choices(group) if name in _content(group, each)]
+    if name in (choices := _choices(group)):
+        return f" (did you mean {group}={name}?)"
+    having = [each for each in choices if name in _content(group, each)]
     if having:
         return f" ({group}={' or '.join(having)} has it)"
     whole = OmegaConf.to_container(OmegaConf.select(section, "." * (lacking.count(".") + 1)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
@@ -80,7 +81,16 @@ def test_training(model, data):
     for window in windows:
         model.on_train_batch_start(window, window.index)
         model.training_step(window, window.index)
-    assert model.train_perplexity() == pytest.approx(math.exp(by_hand(model, windows)), rel=1e-12)
+    trained = model.train_perplexity()
+    assert trained == pytest.approx(math.exp(by_hand(model, windows)), rel=1e-12)
+
+    # saved after the epoch's last window: a run that resumes there still has it
+    model.on_save_checkpoint(checkpoint := {})
+    model.train_nll.reset()
+    model.restore(checkpoint["lmkit_progress"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert model.train_perplexity() == trained
 
 
 @pytest.mark.gpu

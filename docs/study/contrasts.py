@@ -9,20 +9,24 @@ import numpy as np
 import pandas as pd
 import torch
 from rules import rules
-from texts import at_best_rate, read
+from texts import SETTINGS, at_best_rate, interval, markdown, read
 
 from lmkit.experiment.load import load_run
+from lmkit.presentation.styled import p_text
+from lmkit.presentation.tables import DASH
 from lmkit.results.bootstrap import over_texts
 from lmkit.results.stats import difference, holm
 from lmkit.runs.analysis_files import read_arrays, write_arrays
 from lmkit.runs.folder import RunFolder
 
 LOSSES = "test_nll"
+TITLES = dict(SETTINGS.values()) | {"penn_subwords_at30": "trained whole, averaged from epoch 30"}
 
 
 def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
     """A row a contrast and trunk: difference of test perplexity over fresh seeds with Welch's 95 %
-    interval, Holm's p over all rows; where losses are kept, the interval over texts in per cent.
+    interval, Holm's p over all planned; where losses are kept, difference and interval over texts
+    in per cent.
     """
     rows = []
     for sweep, pairs in rule["primary"].items():
@@ -36,7 +40,27 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
                 row = {"sweep": sweep, "trunk": trunk, "contrast": " − ".join(pair)}
                 rows.append(row | {"seeds": len(a)} | found | _over_texts(a, b))
     table = pd.DataFrame(rows)
-    return table.assign(p_holm=holm(table["p_welch"])) if rows else table
+    if table.empty:
+        return table
+    planned = sum(
+        len(pairs) * len(rule["sweeps"][sweep].get("trunks", [None]))
+        for sweep, pairs in rule["primary"].items()
+    )
+    p = table["p_welch"].reindex(range(max(planned, len(table))), fill_value=1.0)
+    return table.assign(p_holm=holm(p))  # over those not trained yet too
+
+
+def contrasts_table(table: pd.DataFrame) -> str:
+    """In Markdown, a row a contrast."""
+    rows = []
+    for _, row in table.iterrows():
+        text = [row.get(f"text_{name}", np.nan) for name in ("difference", "low", "high")]
+        of_text = DASH if np.isnan(text[0]) else interval(*text, 2)
+        of_seeds = interval(*row[["difference", "low", "high"]], 2)
+        cells = [row["contrast"], f"{row['seeds']}", of_seeds, p_text(row["p_holm"]), of_text]
+        rows.append([TITLES[row["trunk"]], *cells])
+    names = ["model", "contrast", "seeds", "test perplexity", "p, Holm", "over texts, %"]
+    return markdown(names, rows)
 
 
 def measure_losses(folder: Path) -> None:
@@ -59,5 +83,5 @@ def _over_texts(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, float]:
             for runs in (a, b)]  # fmt: skip
     if any(nll is None for losses in kept for nll in losses):
         return {}
-    _, low, high = over_texts(*(np.array(losses, np.float64) for losses in kept))
-    return {"text_low": 100 * low, "text_high": 100 * high}
+    found = over_texts(*(np.array(losses, np.float64) for losses in kept))._asdict()
+    return {f"text_{name}": 100 * value for name, value in found.items()}

@@ -27,7 +27,7 @@ from lmkit.runs.atomic import replace_text
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
-from contrasts import contrasts, measure_losses  # noqa: E402
+from contrasts import contrasts, contrasts_table, measure_losses  # noqa: E402
 from keeping import compare, keep  # noqa: E402
 from rules import asked_for, rules  # noqa: E402
 from texts import at_best_rate, drawn, read, told  # noqa: E402
@@ -40,7 +40,7 @@ BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 def written() -> dict[Path, str]:
     """The texts and the figure, by the files that have them."""
     kept = read(KEPT)
-    known = told(kept)
+    known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
     return {
         FOLDER / "figures/heads.svg": drawn(kept),
         FOLDER / "README.md": filled(FOLDER / "README.template.md", known),

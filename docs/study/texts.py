@@ -117,7 +117,7 @@ def settings_table(known: dict[str, Any]) -> str:
             test, valid, press = (known[key][name].get(head) for key in ("test", "valid", "press"))
             cells.append(f"{test}<br>valid {valid}<br>rank {press}" if test else "not trained")
         rows.append(cells)
-    return _markdown(["head", *(title for _, title in SETTINGS.values())], rows)
+    return markdown(["head", *(title for _, title in SETTINGS.values())], rows)
 
 
 def first_screen_table(known: dict[str, Any]) -> str:
@@ -133,20 +133,33 @@ def first_screen_table(known: dict[str, Any]) -> str:
         ]
         cells.insert(2, known["valid"]["transformer"].get(head, ""))
         rows.append([head, ranks, *cells, theirs.get(PUBLISHED.get(head, ""), "")])
-    return _markdown(columns, rows)
+    return markdown(columns, rows)
 
 
 def _controls(kept: pd.DataFrame) -> dict[str, Any]:
-    """Heads on contexts of one root mean square, and tanh layers: a table in Markdown, and means
-    by `transformer, RMS 0.4: MoC`.
+    """In Markdown, tables of the controls on fixed trunks; means by `transformer, RMS 0.4: MoC`.
+
+    `controls` are five epochs of heads on contexts of one root mean square, and of tanh layers;
+    `to_end` are heads that were trained until valid perplexity stopped.
     """
-    five = kept[(kept["max_epochs"] == 5) & kept["head.decoder_rank"].isna()]
-    five = at_best_rate(five[five["trunk_of"].notna()]).fillna({"rms": 0})
+    best = at_best_rate(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()])
+    best = best.fillna({"rms": 0})
+    five, to_end = (best[best["max_epochs"] == most] for most in (5, 60))
+    is_control = (five["rms"] > 0) | (five["head"] == "tanh layer")
+    controls, means = _on_trunks(five[is_control], five)
+    return {"controls": controls, "control": means, "to_end": _on_trunks(to_end, to_end)[0]}
+
+
+def _on_trunks(shown: pd.DataFrame, runs: pd.DataFrame) -> tuple[str, dict[str, str]]:
+    """A row a head on contexts, and its means: of the fresh seeds, where there are any.
+
+    Args:
+        runs: among which is the Softmax that heads are compared with.
+    """
     settings = {trunk: (name, title) for name, (trunk, title) in SETTINGS.items()}
-    wanted = five[(five["rms"] > 0) | (five["head"] == "tanh layer")]
     rows, means = [], {}
-    for (trunk, rms, head), of in wanted.groupby(["trunk_name", "rms", "label"]):
-        alike = five[(five["trunk_name"] == trunk) & (five["rms"] == rms)]
+    for (trunk, rms, head), of in shown.groupby(["trunk_name", "rms", "label"]):
+        alike = runs[(runs["trunk_name"] == trunk) & (runs["rms"] == rms)]
         ours, softmax = _fresh(of), _fresh(alike[alike["label"] == "Softmax"])
         name, title = settings[trunk]
         size = f"RMS {rms:g}" if rms else "as they are"
@@ -154,9 +167,10 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
         means[f"{name}, {size}: {head}"] = f"{ours['test_ppl'].mean():.2f}"
         numbers = [f"{ours[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
         cells = [f"{title}, {size}", head, f"{of['rate'].iloc[0]:g}", f"{len(ours)}", *numbers]
+        less = "" if head == "Softmax" else less
         rows.append([*cells, less, f"{ours[PRESS].mean():,.0f}"])
     names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
-    return {"controls": _markdown(names, rows), "control": means}
+    return markdown(names, rows), means
 
 
 def _fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -296,6 +310,7 @@ def _cpus(runs: pd.DataFrame) -> str:
     )
 
 
-def _markdown(columns: list[str], rows: list[list[str]]) -> str:
+def markdown(columns: list[str], rows: list[list[str]]) -> str:
+    """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

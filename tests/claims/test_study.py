@@ -95,6 +95,8 @@ def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tm
     assert (row["contrast"], row["seeds"]) == ("GSS − Softmax", 3)
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((-3, -3 - half, -3 + half))
     assert row["p_holm"] == row["p_welch"]
+    rule["sweeps"]["s"]["trunks"] = ["trunk", "another", "a third"]  # planned, and not trained yet
+    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(3 * row["p_welch"])
     assert "text_low" not in row
     write_arrays(RunFolder(tmp_path), "test_nll", {"nll_N": np.ones(3000, np.float16)})
     (row,) = contrasts(runs, rule).to_dict("records")

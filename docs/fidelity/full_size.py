@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +31,7 @@ from lmkit.presentation.style import (
     integer_ticks,
     log_perplexities,
 )
+from lmkit.presentation.tables import DASH
 from lmkit.results.published import published_curves
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -39,14 +41,9 @@ EPOCHS = HERE / "epochs.csv"
 PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
+Row = tuple[int, int, str]  # of a table: its place among those of an epoch, the epoch, its name
 RUN = ["experiment", "seed", "precision"]
 PRECISIONS = {"32-true": "float32", "bf16-mixed": "bfloat16"}
-KINDS = {  # columns, and their names in tables
-    "first": "windows 1 to 201",
-    "second": "windows 202 to 401",
-    "train": "training",
-    "valid": "valid",
-}
 
 
 def epochs_of(folder: Path) -> pd.DataFrame:
@@ -60,12 +57,10 @@ def epochs_of(folder: Path) -> pd.DataFrame:
     for row in MetricsFile(run.metrics).read():
         if (valid := row.get("valid/ppl")) is not None:
             printed = printed_losses(losses.get_group(row["epoch"]).to_numpy())
-            first, second = np.exp(printed[:2])
             found.append(
                 {
                     "epoch": int(row["epoch"]),
-                    "first": first,
-                    "second": second,
+                    "printed": " ".join(f"{ppl:.2f}" for ppl in np.exp(printed)),
                     "train": np.exp(np.mean(printed)),
                     "valid": valid ** ((rows - 1) / rows),
                     "valid_ppl": valid,
@@ -98,24 +93,45 @@ def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 
 def table(ours: pd.DataFrame, experiment: str) -> str:
-    """In Markdown, what our runs and the logs print; and by how many per cent the first of ours is
-    above the first of theirs.
+    """In Markdown, what our runs and the logs print; and by how many per cent each of ours is above
+    the first of theirs.
     """
+    mine = {name: rows_of(of) for name, of in by_run(ours).items()}
     logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})
-    first = pd.DataFrame(PRINTED_FIRST, index=["first", "second"]).T.rename_axis("log")
-    logs = logs.merge(first.assign(epoch=1).reset_index(), how="left", on=["log", "epoch"])
-    columns = by_run(ours)
-    columns |= dict(iter(logs.groupby("log", sort=False)))
-    theirs = logs["log"].iloc[0]
-    lines = [["printed", "epoch", *columns, f"lmkit above {theirs}"]]
+    theirs = {log: rows_of(of) for log, of in logs.groupby("log", sort=False)}
+    for log in theirs.keys() & PRINTED_FIRST.keys():
+        theirs[log] |= of_windows(PRINTED_FIRST[log])
+    first = next(iter(theirs))
+    lines = [["printed", "epoch", *mine, *theirs, f"lmkit above {first}"]]
     lines += [["---"] * len(lines[0])]
-    for kind, name in KINDS.items():
-        values = pd.DataFrame({key: of.set_index("epoch")[kind] for key, of in columns.items()})
-        for epoch, row in values.dropna(subset=[values.columns[0], theirs]).iterrows():
-            cells = ["–" if pd.isna(value) else f"{value:,.1f}" for value in row]
-            above = 100 * (row.iloc[0] / row[theirs] - 1)
-            lines.append([name, str(epoch), *cells, f"{above:+.1f} %"])
+    for row in sorted({row for of in mine.values() for row in of}):
+        values = np.array([of.get(row, np.nan) for of in (*mine.values(), *theirs.values())])
+        above = 100 * (values[: len(mine)] / theirs[first].get(row, np.nan) - 1)
+        percents = ", ".join(f"{each:+.1f}" for each in above if not np.isnan(each))
+        shown = [DASH if np.isnan(value) else f"{value:,.1f}" for value in values]
+        _, epoch, name = row
+        lines.append([name, str(epoch), *shown, f"{percents} %" if percents else DASH])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def rows_of(epochs: pd.DataFrame) -> dict[Row, float]:
+    """The values of a run or a log."""
+    found = {}
+    for of in epochs.to_dict("records"):
+        if of["epoch"] == 1 and "printed" in of:
+            found |= of_windows(map(float, of["printed"].split()))
+        found[(98, of["epoch"], "training")] = of["train"]
+        found[(99, of["epoch"], "valid")] = of["valid"]
+    return found
+
+
+def of_windows(printed: Iterable[float]) -> dict[Row, float]:
+    """What is printed in the first epoch."""
+    starts = [1, *range(PRINTED_EVERY + 2, 10_000, PRINTED_EVERY)]
+    return {
+        (i, 1, f"windows {starts[i]} to {starts[i + 1] - 1}"): value
+        for i, value in enumerate(printed)
+    }
 
 
 @house_style()

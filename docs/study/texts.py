@@ -147,7 +147,14 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     five, to_end = (best[best["max_epochs"] == most] for most in (5, 60))
     is_control = (five["rms"] > 0) | (five["head"] == "tanh layer")
     controls, means = _on_trunks(five[is_control], five)
-    return {"controls": controls, "control": means, "to_end": _on_trunks(to_end, to_end)[0]}
+    names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
+    fresh = to_end[to_end["seed"] != FIRST_SEED]
+    end = {
+        names[trunk]: _of_pairs({str(head): of for head, of in on_it.groupby("label")})[0]
+        for trunk, on_it in fresh.groupby("trunk_name")
+    }
+    table, _ = _on_trunks(to_end, to_end)
+    return {"controls": controls, "control": means, "to_end": table, "end": end}
 
 
 def _on_trunks(shown: pd.DataFrame, runs: pd.DataFrame) -> tuple[str, dict[str, str]]:
@@ -232,6 +239,24 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Of the heads on one trunk, by name: means, and differences of all pairs."""
     heads = {str(head): of for head, of in runs.groupby("label")}
     test, valid, press = (runs.groupby("label")[c].mean() for c in ("test_ppl", "valid_ppl", PRESS))
+    found, p = _of_pairs(heads)
+    less = {head: signed(ppl - valid["Softmax"]) for head, ppl in valid.items()}
+    return found | {
+        "test": {h: found["minus"].get(f"{h} − Softmax", f"{test[h]:.2f}") for h in heads},
+        "valid": less | {"Softmax": f"{valid['Softmax']:.2f}"},
+        "mean": {head: f"{ppl:.2f}" for head, ppl in test.items()},
+        "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
+        "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},
+        "holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
+        "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)]))[1:], 2),
+    }
+
+
+def _of_pairs(heads: dict[str, pd.DataFrame]) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+    """By `MoC − Softmax`, the `minus` in perplexity, the same in `percent`, and by head the end of
+    the interval that is `lowest`; by `MoC, Softmax`, Welch's p.
+    """
+    test = {head: of["test_ppl"].mean() for head, of in heads.items()}
     found: dict[str, dict[str, Any]] = {key: {} for key in ("minus", "percent", "lowest")}
     p = {}
     for a, b in permutations(heads, 2):
@@ -245,16 +270,7 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
             found["lowest"][a] = 100 * low / base
         if a < b:
             p[f"{a}, {b}"] = of.p_welch
-    less = {head: signed(ppl - valid["Softmax"]) for head, ppl in valid.items()}
-    return found | {
-        "test": {h: found["minus"].get(f"{h} − Softmax", f"{test[h]:.2f}") for h in heads},
-        "valid": less | {"Softmax": f"{valid['Softmax']:.2f}"},
-        "mean": {head: f"{ppl:.2f}" for head, ppl in test.items()},
-        "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
-        "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},
-        "holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
-        "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)]))[1:], 2),
-    }
+    return found, p
 
 
 def _of_whole(runs: pd.DataFrame) -> dict[str, Any]:

@@ -146,8 +146,8 @@ def drawn(ours: pd.DataFrame) -> str:
         for dash, (log, of) in zip(DASHES, logs_of(name).groupby("log", sort=False), strict=False):
             of = of[of["epoch"] <= last]
             axes.plot(of["epoch"], of["valid_ppl"], linestyle=dash, color="0.5", label=log)
-        for colour, mark, (name, of) in zip(SERIES, "o^sD", by_run(runs).items(), strict=False):
-            axes.plot(of["epoch"], of["valid"], mark, color=colour, label=name)
+        for colour, mark, (run, of) in zip(SERIES, "o^sD", by_run(runs).items(), strict=False):
+            axes.plot(of["epoch"], of["valid"], mark, color=colour, label=run)
         axes.set_title(name)
         axes.set(xlabel="epoch", ylabel="valid perplexity")
         integer_ticks(axes.xaxis)

@@ -101,6 +101,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),
         "compared": first_screen_table(known),
+        "by_rate": _by_rate(kept),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
@@ -155,6 +156,18 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     }
     table, _ = _on_trunks(to_end, to_end)
     return {"controls": controls, "control": means, "to_end": table, "end": end}
+
+
+def _by_rate(kept: pd.DataFrame) -> dict[str, str]:
+    """Of heads trained to their end on the Softmax trunk, valid perplexity with the first seed."""
+    on_it = (kept["trunk_name"] == SETTINGS["softmax"][0]) & (kept["max_epochs"] == 60)
+    first = kept[on_it & (kept["seed"] == FIRST_SEED)].sort_values("rate")
+    return {
+        str(head): ", ".join(
+            f"{ppl:.2f} at {rate:g}" for rate, ppl in zip(of["rate"], of["valid_ppl"], strict=True)
+        )
+        for head, of in first.groupby("label")
+    }
 
 
 def _on_trunks(shown: pd.DataFrame, runs: pd.DataFrame) -> tuple[str, dict[str, str]]:

@@ -138,6 +138,7 @@ def test_a_difference_in_its_tables_is_welchs():
             and target in settings["head"]["mixture"]["_target_"]
             and settings["head"]["transform"]["_target_"].endswith("Identity")
             and settings["optimizer"]["lr"] == 0.03
+            and settings["trunk"].get("rms") is None
             and settings["head"].get("decoder_rank") is None
         ]
         assert len(ppl[head]) == 5

@@ -14,6 +14,7 @@ divided by one row more than there is to predict.
 from __future__ import annotations
 
 import argparse
+import itertools
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,11 +27,12 @@ from lmkit.presentation.figure_files import to_svg
 from lmkit.presentation.style import (
     COLUMN,
     DASHES,
-    SERIES,
     house_style,
     integer_ticks,
     log_perplexities,
+    marks,
 )
+from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH
 from lmkit.results.published import published_curves
 from lmkit.runs.folder import RunFolder
@@ -41,7 +43,7 @@ EPOCHS = HERE / "epochs.csv"
 PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
-Row = tuple[int, int, str]  # of a table: its place among those of an epoch, the epoch, its name
+Row = tuple[int, int, int, str]  # of a table: its kind, the epoch, a place in it, its name
 RUN = ["experiment", "seed", "precision"]
 PRECISIONS = {"32-true": "float32", "bf16-mixed": "bfloat16"}
 
@@ -107,9 +109,9 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
     for row in sorted({row for of in mine.values() for row in of}):
         values = np.array([of.get(row, np.nan) for of in (*mine.values(), *theirs.values())])
         above = 100 * (values[: len(mine)] / theirs[first].get(row, np.nan) - 1)
-        percents = ", ".join(f"{each:+.1f}" for each in above if not np.isnan(each))
-        shown = [DASH if np.isnan(value) else f"{value:,.1f}" for value in values]
-        _, epoch, name = row
+        percents = ", ".join(signed(each, 1) for each in above if not np.isnan(each))
+        shown = [plus_minus(value, np.nan, 1) for value in values]
+        _, epoch, _, name = row
         lines.append([name, str(epoch), *shown, f"{percents} %" if percents else DASH])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
@@ -120,17 +122,17 @@ def rows_of(epochs: pd.DataFrame) -> dict[Row, float]:
     for of in epochs.to_dict("records"):
         if of["epoch"] == 1 and "printed" in of:
             found |= of_windows(map(float, of["printed"].split()))
-        found[(98, of["epoch"], "training")] = of["train"]
-        found[(99, of["epoch"], "valid")] = of["valid"]
+        found[(1, of["epoch"], 0, "training")] = of["train"]
+        found[(2, of["epoch"], 0, "valid")] = of["valid"]
     return found
 
 
 def of_windows(printed: Iterable[float]) -> dict[Row, float]:
     """What is printed in the first epoch."""
-    starts = [1, *range(PRINTED_EVERY + 2, 10_000, PRINTED_EVERY)]
+    ends = ((i, PRINTED_EVERY * i + 1) for i in itertools.count(1))
     return {
-        (i, 1, f"windows {starts[i]} to {starts[i + 1] - 1}"): value
-        for i, value in enumerate(printed)
+        (0, 1, i, f"windows {end - PRINTED_EVERY + 1 if i > 1 else 1} to {end}"): value
+        for (i, end), value in zip(ends, printed, strict=False)
     }
 
 
@@ -146,8 +148,8 @@ def drawn(ours: pd.DataFrame) -> str:
         for dash, (log, of) in zip(DASHES, logs_of(name).groupby("log", sort=False), strict=False):
             of = of[of["epoch"] <= last]
             axes.plot(of["epoch"], of["valid_ppl"], linestyle=dash, color="0.5", label=log)
-        for colour, mark, (run, of) in zip(SERIES, "o^sD", by_run(runs).items(), strict=False):
-            axes.plot(of["epoch"], of["valid"], mark, color=colour, label=run)
+        for (run, of), mark in zip(by_run(runs).items(), marks(), strict=False):
+            axes.plot(of["epoch"], of["valid"], linestyle="", label=run, **mark)
         axes.set_title(name)
         axes.set(xlabel="epoch", ylabel="valid perplexity")
         integer_ticks(axes.xaxis)

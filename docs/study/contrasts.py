@@ -58,7 +58,7 @@ def contrasts_table(table: pd.DataFrame) -> str:
         of_text = DASH if np.isnan(text[0]) else interval(*text, 2)
         of_seeds = interval(*row[["difference", "low", "high"]], 2)
         cells = [row["contrast"], f"{row['seeds']}", of_seeds, p_text(row["p_holm"]), of_text]
-        rows.append([TITLES[row["trunk"]], *cells])
+        rows.append([TITLES.get(row["trunk"], f"on {row['trunk']}"), *cells])
     names = ["model", "contrast", "seeds", "test perplexity", "p, Holm", "over texts, %"]
     return markdown(names, rows)
 

@@ -151,8 +151,7 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
     fresh = to_end[to_end["seed"] != FIRST_SEED]
     end = {
-        names[trunk]: _of_pairs({str(head): of for head, of in on_it.groupby("label")})[0]
-        for trunk, on_it in fresh.groupby("trunk_name")
+        names.get(trunk, trunk): _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")
     }
     table, _ = _on_trunks(to_end, to_end)
     return {"controls": controls, "control": means, "to_end": table, "end": end}
@@ -181,7 +180,7 @@ def _on_trunks(shown: pd.DataFrame, runs: pd.DataFrame) -> tuple[str, dict[str, 
     for (trunk, rms, head), of in shown.groupby(["trunk_name", "rms", "label"]):
         alike = runs[(runs["trunk_name"] == trunk) & (runs["rms"] == rms)]
         ours, softmax = _fresh(of), _fresh(alike[alike["label"] == "Softmax"])
-        name, title = settings[trunk]
+        name, title = settings.get(trunk, (trunk, f"on {trunk}"))
         size = f"RMS {rms:g}" if rms else "as they are"
         less = interval(*difference(ours["test_ppl"], softmax["test_ppl"])[:3], 2)
         means[f"{name}, {size}: {head}"] = f"{ours['test_ppl'].mean():.2f}"
@@ -252,7 +251,7 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Of the heads on one trunk, by name: means, and differences of all pairs."""
     heads = {str(head): of for head, of in runs.groupby("label")}
     test, valid, press = (runs.groupby("label")[c].mean() for c in ("test_ppl", "valid_ppl", PRESS))
-    found, p = _of_pairs(heads)
+    found, p = _of_pairs(runs)
     less = {head: signed(ppl - valid["Softmax"]) for head, ppl in valid.items()}
     return found | {
         "test": {h: found["minus"].get(f"{h} − Softmax", f"{test[h]:.2f}") for h in heads},
@@ -265,15 +264,16 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     }
 
 
-def _of_pairs(heads: dict[str, pd.DataFrame]) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
+def _of_pairs(runs: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
     """By `MoC − Softmax`, the `minus` in perplexity, the same in `percent`, and by head the end of
     the interval that is `lowest`; by `MoC, Softmax`, Welch's p.
     """
-    test = {head: of["test_ppl"].mean() for head, of in heads.items()}
+    heads = {str(head): of["test_ppl"] for head, of in runs.groupby("label")}
+    test = {head: ppl.mean() for head, ppl in heads.items()}
     found: dict[str, dict[str, Any]] = {key: {} for key in ("minus", "percent", "lowest")}
     p = {}
     for a, b in permutations(heads, 2):
-        of = difference(heads[a]["test_ppl"], heads[b]["test_ppl"])
+        of = difference(heads[a], heads[b])
         mean, low, high = of[:3]
         base = test["Softmax"] if "Softmax" in (a, b) else test[b]
         pair = f"{a} − {b}"

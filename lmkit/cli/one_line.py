@@ -94,9 +94,8 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
         return ""
     typed = typed or lacking
     prefix, dot, name = lacking.rpartition(".")
-    takes = [str(key) for key in section if key != "_target_"]
-    longer = [key for key in takes if key.startswith(name) or name.startswith(key)]
-    near = did_you_mean(name, longer or takes, prefix + dot, cutoff=0 if longer else 0.7)
+    takes = list(map(str, section))
+    near = did_you_mean(name, takes, prefix + dot, cutoff=0.7)
     if near and typed == lacking:
         return near
     group = prefix.replace(".", "/")
@@ -105,6 +104,9 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     having = [each for each in choices if name in _content(group, each)]
     if having:
         return f" ({group}={' or '.join(having)} has it)"
+    alike = [key for key in takes if key.startswith(name) or key == name[:-1]]
+    if alike and typed == lacking:
+        return did_you_mean(name, alike, prefix + dot, cutoff=0)
     whole = OmegaConf.to_container(OmegaConf.select(section, "." * (lacking.count(".") + 1)))
     assert isinstance(whole, dict)
     options = list(_options({key: value for key, value in whole.items() if key != "hydra"}))

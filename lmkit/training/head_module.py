@@ -207,7 +207,7 @@ class HeadModule(pl.LightningModule, Predictor):
             torch.cuda.set_rng_state(progress["cuda_rng"])
         self.epoch_metrics = dict(progress["epoch_metrics"])
         total, num_tokens = progress["train_nll"]
-        self.train_nll.update(torch.zeros(()), 0)  # torchmetrics warns of a mean without one
+        self.train_nll.update(torch.zeros(()), 0)  # torchmetrics warns of a mean without an update
         self.train_nll.total = total.to(self.device)
         self.train_nll.num_tokens = num_tokens.to(self.device)
 

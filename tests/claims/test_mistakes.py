@@ -62,6 +62,8 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ),
         ("callbacks.checkpoints.every=3", "(did you mean callbacks.checkpoints.every_minutes?)"),
         ("trigger=non_monotone trigger.nn=3", "(did you mean trigger.n?)"),
+        ("optimizer._target=x", "(did you mean optimizer._target_?)"),
+        ("head/transform=gss head.transform.cap=3", "(head/transform=softcap has it)"),
         ("logger.csv=3", "Could not override 'logger.csv' (did you mean logger=csv?)"),
         ("~seed", "seed is missing: options can be set, not removed"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),

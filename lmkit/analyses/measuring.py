@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -64,6 +65,7 @@ def measure_runs(
             for place in (folder.analysis, folder.spectra):
                 if place.is_dir() and not os.access(place, os.W_OK):
                     raise UserError(f"{place} cannot be written: the result would be lost")
+            before = _result(folder)
             run = load_run(
                 folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
             )
@@ -71,10 +73,21 @@ def measure_runs(
             if not text.is_own:
                 print(f"{name}: not its own text but {text.name}, {text.sha256[:8]}")
             subject = Subject(name, folder, run.model, text, run.averaged, run=run)
-            found.measured.append(_stored(analysis, subject, analysis.checkpoint, {}))
+            check = partial(_require_result, folder, before)
+            found.measured.append(_stored(analysis, subject, analysis.checkpoint, {}, check))
         except UserError as error:
             found.left_out[name] = str(error)
     return found
+
+
+def _result(folder: RunFolder) -> bytes | None:
+    return folder.result.read_bytes() if folder.result.exists() else None
+
+
+def _require_result(folder: RunFolder, before: bytes | None) -> None:
+    """Raises UserError if the run has been resumed: what is measured is of its earlier weights."""
+    if _result(folder) != before:
+        raise UserError("it was trained further meanwhile: measure it again once it has finished")
 
 
 def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | None) -> Outcomes:
@@ -154,10 +167,14 @@ def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:
 
 
 def _stored(
-    analysis: Analysis, subject: Subject, checkpoint: str, about: dict[str, Any]
+    analysis: Analysis,
+    subject: Subject,
+    checkpoint: str,
+    about: dict[str, Any],
+    before_rename: Callable[[], None] | None = None,
 ) -> MeasuredSubject:
     outcome = analysis.measure(subject)
-    stem = store(analysis, outcome, subject, checkpoint, about)
+    stem = store(analysis, outcome, subject, checkpoint, about, before_rename)
     print(f"written: {analysis_files.analysis_file(subject.folder, stem)}")
     name = subject.name + subject.text.suffix
     return MeasuredSubject(subject.folder, stem, StoredRecord(name, *outcome))

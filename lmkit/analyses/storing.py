@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, TypeVar
 
 from pydantic import ValidationError
@@ -27,18 +27,20 @@ def store(
     subject: Subject,
     checkpoint: str,
     about: Mapping[str, Any],
+    before_rename: Callable[[], None] | None = None,
 ) -> str:
     """Writes `analysis/<stem>.json`, and `.npz` where there are arrays; returns the stem.
 
     Args:
         checkpoint: the one that was measured.
         about: further facts of a pretrained model.
+        before_rename: raises where the weights are no longer those of the folder.
 
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
     stem = stem_of(analysis, outcome.record, subject.text)
     if outcome.arrays:  # first: the record says that both are there
-        analysis_files.write_arrays(subject.folder, stem, outcome.arrays)
+        analysis_files.write_arrays(subject.folder, stem, outcome.arrays, before_rename)
     analysis_files.write_analysis(
         subject.folder,
         stem,
@@ -47,6 +49,7 @@ def store(
         schema_version=analysis.version,
         checkpoint=checkpoint,
         averaged=subject.averaged,
+        before_rename=before_rename,
     )
     return stem
 

@@ -36,8 +36,8 @@ Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of
 lmkit report takes them.
 
 All files that hold results stay. So do the checkpoints of a run that has not finished, that is in
-use, that a sweep is to train further, or whose finetuning has not finished. Restoring removed
-checkpoints takes training again.""",
+use, that a sweep is to train further, or whose finetuning beside it has not finished. Restoring
+removed checkpoints takes training again.""",
     {
         "keep": Option(
             "best",

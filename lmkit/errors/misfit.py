@@ -27,7 +27,7 @@ def misfit(
     prefix, said = (f"{option}.", f"{option}: {text}") if option else ("", text)
     if not isinstance(error, TypeError) or not isinstance(factory, partial):
         return UserError(said)
-    options, takes = factory.keywords, _takes(factory.func)
+    options, takes = factory.keywords, parameters(factory.func)
     names = [name for name in takes if name not in given]
     unknown = next((name for name in options if name not in takes and f"'{name}'" in text), None)
     if unknown is not None:
@@ -48,8 +48,10 @@ def misfit(
     return UserError(f"{', '.join(odd)}: {text}" if odd else said)
 
 
-def _takes(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    """Its parameters; of a class that hands further ones on, those of its bases too."""
+def parameters(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Its parameters; of a class that hands further ones on, those of its bases too; of a built-in
+    function, which does not say, none.
+    """
     if not inspect.isclass(made):
         return _named(made, skipped=0)
     found: dict[str, inspect.Parameter] = {}
@@ -67,4 +69,7 @@ def _named(function: Callable[..., Any], skipped: int) -> dict[str, inspect.Para
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    return list(inspect.signature(function).parameters.values())
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError:
+        return []

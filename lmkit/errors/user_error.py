@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -95,8 +96,9 @@ def require_folder(option: str, value: object) -> None:
     """Raises UserError unless `value` is the text of a folder, or of one that can be made."""
     require_text(option, value)
     path = Path(str(value))
-    file = next((each for each in (path, *path.parents) if each.exists()), path)
-    if file.exists() and not file.is_dir():
+    # a name that is too long is not there for os.path
+    file = next((each for each in (path, *path.parents) if os.path.exists(each)), path)
+    if os.path.isfile(file):
         raise UserError(f"{option}={value} must be a folder, but {file} is a file")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +15,7 @@ from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
+from lmkit.errors.misfit import parameters
 from lmkit.errors.user_error import UserError, require_flag
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
@@ -195,7 +195,7 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
 def make_transform(section: object, num_words: int) -> nn.Module:
     """The transform of a section; one that takes `num_words` gets it, as for a parameter a word."""
     factory = factory_of(section, "head.transform")
-    asks = "num_words" in inspect.signature(factory.func).parameters
+    asks = "num_words" in parameters(factory.func)
     given = {"num_words": num_words} if asks and "num_words" not in factory.keywords else {}
     transform: nn.Module = make(section, "head.transform", nn.Module, **given)
     return transform

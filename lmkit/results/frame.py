@@ -202,10 +202,11 @@ def _finished(run: FinishedRun) -> Row:
 def _under_way(folder: RunFolder) -> Row:
     """What is known about an unfinished run. Raises: UserError when it is damaged."""
     latest = MetricsFile(folder.metrics).latest()
-    settings = folder.read_identity().settings
+    known = folder.read_identity()
+    settings = known.settings
     return {
         "experiment": folder.path.name.rpartition("-")[0],
-        **_names(folder.read_names(), folder.read_config()),
+        **_names(known.names, folder.read_config()),
         "seed": settings.get("seed"),
         "epochs": int(latest["epoch"]) if "epoch" in latest else None,
         "valid_ppl": latest.get("valid/ppl"),

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import io
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,11 +70,12 @@ def write_analysis(
     schema_version: int,
     checkpoint: str,
     averaged: bool,
+    before_rename: Callable[[], None] | None = None,
 ) -> Content:
     """Writes what was measured, replacing any earlier file; returns the file's content.
 
     Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
-        not finite.
+        not finite; what `before_rename` raises.
     """
     head = {
         "schema_version": schema_version,
@@ -89,18 +90,23 @@ def write_analysis(
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
     make_folder(path.parent)
-    replace_bytes(path, data)
+    replace_bytes(path, data, before_rename)
     return whole
 
 
-def write_arrays(run: RunFolder, stem: str, arrays: Mapping[str, np.ndarray]) -> None:
+def write_arrays(
+    run: RunFolder,
+    stem: str,
+    arrays: Mapping[str, np.ndarray],
+    before_rename: Callable[[], None] | None = None,
+) -> None:
     """Writes the arrays of a measurement beside its file, replacing any earlier ones."""
     import numpy as np
 
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]  # an option named as an array
     make_folder(run.analysis)
-    replace_bytes(_arrays_file(run, stem), checked(archive.getvalue()))
+    replace_bytes(_arrays_file(run, stem), checked(archive.getvalue()), before_rename)
 
 
 def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
@@ -116,7 +122,9 @@ def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
             return dict(arrays)
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+    except OSError as error:
+        raise UserError(f"cannot read {path}: {error.strerror}") from error
+    except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is damaged: {error}; {MEASURE_AGAIN}") from None
 
 

@@ -96,6 +96,7 @@ def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None 
         before_rename()
     with _naming(path):
         os.replace(path, aside)
+        sync_folder(aside.parent)  # before the name that goes
         sync_folder(path.parent)
 
 

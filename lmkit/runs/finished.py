@@ -35,11 +35,6 @@ class FinishedRun:
         return int(self.settings["seed"])
 
     @property
-    def data_sha256(self) -> str:
-        """Fingerprint of the corpus."""
-        return str(self.settings["data_sha256"])
-
-    @property
     def test_spectrum(self) -> Mapping[str, Any]:
         """Measures of log P on test at the end of training; {} if there are none."""
         measures = self.result.metrics.get("test_spectrum")
@@ -82,8 +77,9 @@ def read_finished(folder: RunFolder) -> FinishedRun:
     if state in _STATES:
         raise UserError(_STATES[state])
     result = folder.read_result()
-    settings = folder.read_identity().settings
+    known = folder.read_identity()
+    settings = known.settings
     for option, kind in (("data_sha256", str), ("seed", int)):
         if not isinstance(settings.get(option), kind):
             raise UserError(f"{folder.identity} is damaged: {option} is missing")
-    return FinishedRun(folder, settings, folder.read_names(), result)
+    return FinishedRun(folder, settings, known.names, result)

@@ -37,7 +37,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, wh
 
 
 @dataclass(frozen=True)
-class _IdentityFile:
+class IdentityFile:
     """The content of `identity.json`."""
 
     digest: str
@@ -130,7 +130,9 @@ class RunFolder:
             config = yaml.load(unchecked(self.config.read_bytes()), _Loader)
         except FileNotFoundError:
             raise UserError(f"{self.config} is missing; {_RESTORED}") from None
-        except (OSError, ValueError, yaml.YAMLError, RecursionError) as error:
+        except OSError as error:
+            raise UserError(f"cannot read {self.config}: {error.strerror}") from error
+        except (ValueError, yaml.YAMLError, RecursionError) as error:
             what = " ".join(str(error).split())
             raise UserError(f"{self.config} is damaged: {what}; {_RESTORED}") from None
         if not isinstance(config, dict):
@@ -150,24 +152,13 @@ class RunFolder:
         beside = self.path.resolve().parent / folder.name
         return beside if beside.is_dir() else folder
 
-    def read_identity(self) -> RunIdentity:
-        """The identity for which the folder was made.
+    def read_identity(self) -> IdentityFile:
+        """The identity for which the folder was made, and display names.
 
         Raises: UserError naming the file when it is missing or damaged.
         """
-        content = self._read_identity_file()
-        return RunIdentity(content.settings, content.digest)
-
-    def read_names(self) -> RunNames:
-        """The display names of the run's kinds.
-
-        Raises: UserError naming the file when it is missing or damaged.
-        """
-        return self._read_identity_file().names
-
-    def _read_identity_file(self) -> _IdentityFile:
         return read_record(
-            _IdentityFile,
+            IdentityFile,
             self.identity,
             schema_version=SCHEMA_VERSION,
             mend="remove it and run the same command again",

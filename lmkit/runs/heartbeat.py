@@ -52,15 +52,6 @@ class Heartbeat:
                 self.beat()
 
 
-def stamp(path: Path) -> float:
-    """Stamps a file of this process; the time, in seconds since 1970, by the file server's clock.
-
-    Raises: OSError when it cannot be stamped.
-    """
-    os.utime(path)  # without a time: the server's now
-    return path.stat().st_mtime
-
-
 def server_time_s(folder: Path) -> float:
     """Now, in seconds since 1970, by the clock that stamps the files in `folder`.
 

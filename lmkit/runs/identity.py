@@ -112,21 +112,16 @@ def _digest(settings: object) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
 
 
-def without_defaults(settings: Mapping[str, object]) -> dict[str, object]:
+def without_defaults(value: Any) -> Any:
     """The settings that are hashed: without options at the default of their class."""
-    return {key: _without_defaults(value) for key, value in settings.items()}
-
-
-def _without_defaults(value: object) -> object:
-    """The settings without options at the default of their class."""
     if isinstance(value, list):
-        return [_without_defaults(inner) for inner in value]
+        return [without_defaults(inner) for inner in value]
     if not isinstance(value, dict):
         return value
     target = value.get("_target_")
     defaults = option_defaults(target) if isinstance(target, str) else {}
     return {
-        key: _without_defaults(inner)
+        key: without_defaults(inner)
         for key, inner in value.items()
         if key not in defaults or _canonical(defaults[key], key) != inner
     }

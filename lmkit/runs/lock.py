@@ -31,7 +31,7 @@ from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, make_folder, written_beside
-from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s, stamp
+from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
 
 STALE_AFTER_S = 180.0
@@ -234,20 +234,20 @@ def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: fl
     heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
     heartbeat.start()  # already here: a process that watches another is not silent itself
     try:
-        _take(path, record, me, stale_after_s)
+        _take(path, record, heartbeat, me, stale_after_s)
     except BaseException:
         heartbeat.stop()
         raise
     return heartbeat
 
 
-def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
+def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_after_s: float) -> None:
     """Makes `record`, which names `me`, the file at `path`. Raises: LockHeld when it cannot.
 
     In each round the lock is acquired, or held by another, or has changed since it was read.
     """
     while not link_exclusively(record, path):
-        state = _look(path, me, stamp(record), stale_after_s)
+        state = _look(path, me, heartbeat.beat(), stale_after_s)
         if state is None:
             continue
         if state.seems_gone is None:
@@ -255,7 +255,7 @@ def _take(path: Path, record: Path, me: Holder, stale_after_s: float) -> None:
         if not state.seems_gone.is_certain and not _stays_silent(path, me, state, stale_after_s):
             continue
         right = _right_to_replace(path, state.token)
-        _take(right, record, me, stale_after_s)
+        _take(right, record, heartbeat, me, stale_after_s)
         try:
             if _token_at(path) == state.token:
                 os.replace(right, path)

@@ -62,6 +62,7 @@ class MetricsFile:
         for name, value in values.items():
             if isinstance(value, bool) or not isinstance(value, int | float):
                 raise TypeError(f"metric {name} must be an int or a float, but is {value!r}")
+            require_metric_name(name)
         appender = self._appender or self._keep_until(math.inf)
         row: Row = {"step": step, "epoch": epoch, **values}
         new_columns = [name for name in row if name not in self._columns]
@@ -216,6 +217,12 @@ class MetricsFile:
 
     def _unreadable(self, error: OSError) -> UserError:
         return UserError(f"cannot read {self.path}: {error.strerror}")
+
+
+def require_metric_name(name: str) -> None:
+    """Raises UserError unless a column of the file can have that name."""
+    if name in (_CHECKSUM, *_FIRST_COLUMNS) or len(name.splitlines()) != 1:
+        raise UserError(f"a metric cannot be called {name!r}")
 
 
 def _columns_of(content: str) -> list[str]:

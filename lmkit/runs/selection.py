@@ -148,18 +148,18 @@ def _meant(
     return runs, measured, left_out
 
 
-def _parsed(option: str, text: str) -> tuple[str, dict[str, str]]:
-    """The place, and the filters: the wanted value by option name."""
+def _parsed(option: str, text: str) -> tuple[str, list[tuple[str, str]]]:
+    """The place, and the filters: names of options with the wanted values."""
     if os.path.exists(text):  # its name may hold spaces and colons
-        return text, {}
+        return text, []
     place, *filters = _FILTER.split(text.strip())
-    wanted = dict(re.split("[:=]", each, maxsplit=1) for each in filters)
-    for name, value in wanted.items():
+    wanted = [(name, value) for name, value in (re.split("[:=]", f, maxsplit=1) for f in filters)]
+    for name, value in wanted:
         if name in _TEXTS:
             continue
         try:
             _read(value)
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError):  # the latter of a date that the calendar lacks
             raise UserError(f"{option}: {name}:{value} is not option:value") from None
     return place, wanted
 
@@ -210,7 +210,7 @@ def _may_be_run(folder: RunFolder) -> bool:
 
 
 def _filtered(
-    folders: list[RunFolder], filters: Mapping[str, str]
+    folders: list[RunFolder], filters: Iterable[tuple[str, str]]
 ) -> tuple[list[RunFolder], dict[str, str]]:
     """The runs that pass all filters, and why others cannot be checked.
 
@@ -218,12 +218,12 @@ def _filtered(
     """
     damaged: dict[str, str] = {}
     before = ""
-    for name, wanted in filters.items():
-        passing, values = [], []
+    for name, wanted in filters:
+        passing, unbegun, values = [], [], []
         for folder in folders:
             try:
                 if folder.state() == "new":  # a point of a sweep: it is left out in any case
-                    passing.append(folder)
+                    unbegun.append(folder)
                     continue
                 values.append(value := _value(folder, name))
             except (UserError, PermissionError) as error:
@@ -231,9 +231,9 @@ def _filtered(
                 continue
             if _matches(name, value, wanted):
                 passing.append(folder)
-        if not passing and not damaged:
+        if values and not passing and not damaged:
             raise UserError(_others(name, values, before))
-        folders, before = passing, f"{before} {name}:{wanted}"
+        folders, before = [*passing, *unbegun], f"{before} {name}:{wanted}"
     return folders, damaged
 
 
@@ -262,7 +262,9 @@ def _written(value: object) -> str:
 def _value(folder: RunFolder, name: str) -> object:
     if name == "state":
         return standing(folder)
-    return folder.read_names().family if name == "head" else _option(folder.read_config(), name)
+    if name == "head":
+        return folder.read_identity().names.family
+    return _option(folder.read_config(), name)
 
 
 def _others(name: str, values: Iterable[object], before: str) -> str:
@@ -295,7 +297,7 @@ def _nothing_at(place: str, runs_dir: str) -> str:
     sweeps = Path(runs_dir, "sweeps")
     names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))
     around = Path(place).parent
-    if around.is_dir():
+    if os.path.isdir(around):
         names += sorted(str(path) for path in around.iterdir() if path.is_dir())
     return (
         f"it is not a folder, a pattern that matches one, or a sweep in "

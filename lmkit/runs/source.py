@@ -156,9 +156,13 @@ def _parsed(file: Path) -> ast.Module:
     return ast.parse(file.read_bytes())
 
 
-def _defaults_in(source: Source) -> dict[str, object]:
+def _defaults_in(source: Source, heir: ast.ClassDef | None = None) -> dict[str, object]:
+    """Those of the last definition of a name in a file; if a class inherits it, above that class,
+    which may have the same name.
+    """
     module = _parsed(source.file)
-    for node in module.body:
+    above = module.body.index(heir) if heir in module.body else None
+    for node in reversed(module.body[:above]):
         if isinstance(node, ast.FunctionDef) and node.name == source.name:
             return dict(_function_defaults(node))
         if isinstance(node, ast.ClassDef) and node.name == source.name:
@@ -174,7 +178,7 @@ def _class_defaults(node: ast.ClassDef, source: Source) -> dict[str, object]:
     defaults: dict[str, object] = {}
     for base in reversed(node.bases):
         if isinstance(base, ast.Name):
-            defaults |= _defaults_in(Source(source.file, base.id))
+            defaults |= _defaults_in(Source(source.file, base.id), heir=node)
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         for inner in node.body:
             if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from lmkit.runs.folder import RunFolder
@@ -17,7 +18,7 @@ def taken(folder: RunFolder, without: Collection[Path] = ()) -> int:
 
     The two checkpoints may be one file under two names, which takes up space until both are gone.
     """
-    stats = [stat for path, stat in _files(str(folder.path)) if path not in without]
+    stats = [stat for path, stat in _files(folder.path) if path not in without]
     return sum({(s.st_dev, s.st_ino): _BLOCK * s.st_blocks for s in stats}.values())
 
 
@@ -27,17 +28,9 @@ def would_free(folder: RunFolder, keep: str) -> int:
     return taken(folder) - taken(folder, without=goes)
 
 
-def _files(folder: str) -> Iterator[tuple[Path, os.stat_result]]:
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
     """The files below a folder; those that vanish meanwhile are skipped."""
-    try:
-        entries = list(os.scandir(folder))
-    except FileNotFoundError:
-        return
-    for entry in entries:
-        if entry.is_dir(follow_symlinks=False):
-            yield from _files(entry.path)
-            continue
-        try:
-            yield Path(entry.path), entry.stat(follow_symlinks=False)
-        except FileNotFoundError:
-            continue
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):
+                yield path, path.lstat()

@@ -14,6 +14,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -124,7 +125,7 @@ class SweepFolder:
         """
         sweeps = Path(runs_dir) / "sweeps"
         for path in (sweeps / name_or_folder, Path(name_or_folder)):
-            if (path / MANIFEST).is_file():
+            if os.path.isfile(path / MANIFEST):  # False for a name that is too long
                 return cls(path.resolve(), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)

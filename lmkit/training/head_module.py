@@ -21,6 +21,7 @@ from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.measures.perplexity import TokenMean, safe_exp
+from lmkit.runs.metrics import require_metric_name
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optimizer
 from lmkit.training.schedule import Schedule
@@ -70,7 +71,11 @@ class HeadModule(pl.LightningModule, Predictor):
 
     def report(self, name: str, value: float) -> None:
         """Puts a value into this epoch's row of metrics; perplexities appear on the progress bar
-        too."""
+        too.
+
+        Raises: UserError when no metric can have that name.
+        """
+        require_metric_name(name)
         self.epoch_metrics[name] = value
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 

@@ -95,7 +95,7 @@ def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsy
     (kept,) = folder.analysis.glob("*.json")
     text = Text(**parse_json(kept.read_bytes())["measured_on"])
     assert text.is_own
-    assert text.sha256 == read_finished(folder).data_sha256
+    assert text.sha256 == read_finished(folder).settings["data_sha256"]
     capsys.readouterr()
     if how == "edited":
         write_text(own, 3)

@@ -112,7 +112,7 @@ def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
         "mine", "mine_views_cube", "other",
     ]  # fmt: skip
     own = runs()[1]
-    names = own.read_names()
+    names = own.read_identity().names
     assert (names.head, names.trunk) == ("Two views + Cubed", "Bigram net")
     assert names.family == "two_views_cubed"
     assert own.read_result().metrics["test_ppl"] < 40  # it has learnt: there are 40 words

@@ -173,7 +173,7 @@ def test_a_callback_is_left_out_by_null(lmkit, run):
 def test_callbacks_are_added_by_the_name_of_their_file(lmkit, run):
     lmkit("train", *TINY, "callbacks=[default,gradient_bottleneck]", "trigger=never")
     assert "gradient" in run().metrics.read_text().splitlines()[0]
-    assert run().read_names().trigger == "SGD"  # although the experiment sets switch_epoch
+    assert run().read_identity().names.trigger == "SGD"  # although the experiment sets switch_epoch
 
 
 def test_any_optimizer_of_pytorch_trains(lmkit, run):

@@ -26,9 +26,9 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.faults.interposer import has_compiler, preloaded
+from tests.faults.interposer import Control, has_compiler, preloaded
 
-ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl
+_ADOPT_ORPHANS = 36  # PR_SET_CHILD_SUBREAPER of prctl
 
 
 def main() -> None:
@@ -41,23 +41,14 @@ def main() -> None:
     )
     parser.add_argument("--tally", type=Path, help="file to which each draw adds a line")
     options = parser.parse_args()
-    if not has_compiler():
-        print("skipped: the fault campaign needs gcc (apt-get install gcc)")
-        return
-    control = preloaded("tests.faults.campaign")
+    folder, control = prepared("tests.faults.campaign")
     # slow to import: once the process has its library
     from tests.faults.laboratory import Laboratory
     from tests.faults.power_loss import lose_power
-    from tests.faults.scenarios import PLAIN
     from tests.faults.trial import draw
-    from tests.faults.warm import warm_up
 
-    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
     before = _read(options.tally)
     first = options.seed or max((each["seed"] for each in before), default=0) + 1
-    folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
-    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
-    warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     laboratory, done = Laboratory(folder, control), []
     for seed in range(first, first + options.draws):
         start = time.monotonic()
@@ -74,6 +65,24 @@ def main() -> None:
         print(f"problems after a power loss: {len(problems):,}")
     _sum_up([*before, *done])
     sys.exit(1 if problems or any(each["problems"] for each in done) else 0)
+
+
+def prepared(module: str) -> tuple[Path, Control]:
+    """Starts this process again with the interposer, and warms it up: a scratch folder, which holds
+    the user's cache from now on, and the control of faults. Ends the process where none can be had.
+    """
+    if not has_compiler():
+        print("skipped: the fault campaign needs gcc (apt-get install gcc)")
+        sys.exit()
+    control = preloaded(module)
+    from tests.faults.scenarios import PLAIN
+    from tests.faults.warm import warm_up
+
+    ctypes.CDLL(None).prctl(_ADOPT_ORPHANS, 1)
+    folder = Path(tempfile.mkdtemp(prefix="faults-")).resolve()
+    os.environ["XDG_CACHE_HOME"] = str(folder / "cache")
+    warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
+    return folder, control
 
 
 def _read(tally: Path | None) -> list[dict[str, Any]]:

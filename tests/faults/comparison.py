@@ -56,7 +56,7 @@ def _numbers(folder: RunFolder, flipped: Collection[str]) -> Iterator[tuple[str,
     """Every number of a run as text, which tells the bits apart."""
     readers = {
         folder.result.name: lambda: {"metrics": repr(folder.read_result().metrics)},
-        folder.metrics.name: lambda: _rows(folder),
+        folder.metrics.name: lambda: rows(folder),
         folder.last.name: lambda: dict(_flat("", load_checkpoint(folder.last))),
         folder.best.name: lambda: dict(_flat("", load_checkpoint(folder.best))),
     }
@@ -71,11 +71,11 @@ def _numbers(folder: RunFolder, flipped: Collection[str]) -> Iterator[tuple[str,
             yield from ((f"{name}: {key}", value) for key, value in numbers.items())
 
 
-def _rows(folder: RunFolder) -> dict[str, str]:
-    rows = MetricsFile(folder.metrics).read()
+def rows(folder: RunFolder) -> dict[str, str]:
+    """Of metrics.csv, by number, without times."""
     return {
         str(i): repr({name: value for name, value in row.items() if name not in _COST})
-        for i, row in enumerate(rows)
+        for i, row in enumerate(MetricsFile(folder.metrics).read())
     }
 
 

@@ -10,26 +10,22 @@ outlives the bound has survived: there is a gap. `--campaign` leaves the tests o
 from __future__ import annotations
 
 import argparse
-import ctypes
 import functools
 import importlib
 import inspect
 import os
 import shutil
 import sys
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from random import Random
 from types import CodeType, FunctionType
 from typing import Any, NamedTuple
 
 import pytest
 
-from tests.faults.campaign import ADOPT_ORPHANS
-from tests.faults.interposer import has_compiler, preloaded
+from tests.faults.campaign import prepared
 
 SWITCH = "lmkit.training.callbacks.asgd_switch:AsgdSwitch"
 EPOCH_END = "lmkit.training.callbacks.epoch_end:EpochEnd"
@@ -119,18 +115,10 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=60, help="at most, for each mutant")
     parser.add_argument("--campaign", action="store_true", help="no tests, draws alone")
     options = parser.parse_args()
-    if not has_compiler():
-        print("skipped: the fault campaign needs gcc (apt-get install gcc)")
-        return
-    control = preloaded("tests.faults.mutants")
+    folder, control = prepared("tests.faults.mutants")
     # slow to import: once the process has its library
     from tests.faults.laboratory import Laboratory
-    from tests.faults.scenarios import PLAIN
-    from tests.faults.warm import warm_up
 
-    ctypes.CDLL(None).prctl(ADOPT_ORPHANS, 1)
-    folder = Path(tempfile.mkdtemp(prefix="mutants-")).resolve()
-    warm_up([*PLAIN, f"runs_dir={folder / 'warm'}"])
     survived = []
     if not options.campaign and (broken := _failing()):
         sys.exit(f"without any mutant there fails {broken}")

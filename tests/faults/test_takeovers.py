@@ -18,9 +18,9 @@ from lmkit.experiment.run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
-from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.tidy import tidy_all
 from tests import forked
+from tests.faults.comparison import rows
 from tests.tiny import SMALL
 
 TINY = [*SMALL, "callbacks.spectrum=null", "trainer.log_every_n_steps=2", "max_epochs=3"]
@@ -29,7 +29,6 @@ LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("curves.svg", "spectrum.svg"),
     *("checkpoints/best.ckpt", "checkpoints/last.ckpt", "spectra/test_log_probs.npz"),
 }
-COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None) -> None:
@@ -106,14 +105,6 @@ def files(folder: RunFolder) -> dict[str, tuple[int, bytes]]:
         str(path.relative_to(folder.path)): (path.stat().st_ino, path.read_bytes())
         for path in there
     }
-
-
-def rows(folder: RunFolder) -> list[dict]:
-    """Of metrics.csv, without times."""
-    return [
-        {name: value for name, value in row.items() if name not in COST}
-        for row in MetricsFile(folder.metrics).read()
-    ]
 
 
 @pytest.fixture(scope="module")

@@ -127,7 +127,7 @@ def test_two_runs_on_one_trunk_have_one_kind_of_data_and_other_contexts_another(
 
 def test_the_run_says_on_which_contexts_it_is(train_head, trunk_run):
     folder = train_head("max_epochs=1", "head/transform=gss", "head.start=trunk")
-    names = folder.read_names()
+    names = folder.read_identity().names
     assert (names.head, names.corpus) == ("GSS", "the contexts of toy, seed 141")
     assert folder.path.name.startswith(f"head_on_{trunk_run.path.name}-")
     assert "starting with the trunk's own decoder, at valid perplexity" in folder.log.read_text()

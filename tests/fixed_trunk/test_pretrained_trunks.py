@@ -105,7 +105,7 @@ def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, model, num_rows, head)
     result = folder.read_result().metrics
     assert result["test_ppl"] > 1
     assert result["test_bits_per_byte"] > 0
-    assert folder.read_names().corpus == f"the contexts of {model} on text"
+    assert folder.read_identity().names.corpus == f"the contexts of {model} on text"
     loaded = load_run(folder.path, "best", None, 1)
     assert len(loaded.data.corpus.vocabulary) == num_rows  # with rows that stand for no token
     nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))

@@ -6,6 +6,7 @@ Shapes: T tokens read, K components, V vocabulary.
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ import pytest
 import torch
 from scipy import stats
 
+from lmkit.analyses.base import Recorded, Subject
 from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
@@ -152,6 +154,21 @@ def test_what_cannot_be_measured_is_named(lmkit, tiny_runs, tiny_run, command, o
     error = lmkit(command, f"run={tiny_run}", option.format(runs=tiny_runs))
     assert error.startswith("error: ")
     assert expected in error
+
+
+def test_what_is_measured_of_weights_that_the_run_no_longer_has_is_not_stored(tiny_run, tmp_path):
+    class Resumed(Logits):
+        def measure(self, subject: Subject) -> Recorded:
+            outcome = super().measure(subject)
+            subject.folder.reopen()
+            return outcome
+
+    folder = RunFolder(shutil.copytree(tiny_run, tmp_path / tiny_run.name))
+    analysis = Resumed(split="test", contexts=150, bins=20)
+    found = measure_runs(analysis, [folder])
+    assert found.measured == []
+    assert "it was trained further meanwhile" in found.left_out[tiny_run.name]
+    assert not list(folder.analysis.iterdir())
 
 
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):

@@ -72,19 +72,6 @@ def test_writer_on_a_full_disk(tmp_path: Path, code: int) -> None:
     assert only_file(tmp_path) == path
 
 
-def test_device_that_is_always_full(tmp_path: Path) -> None:
-    path = tmp_path / "spectrum.npz"
-    path.write_bytes(b"old")
-
-    def write(file: BinaryIO) -> None:
-        with open("/dev/full", "wb") as full:
-            full.write(b"x")
-
-    with pytest.raises(UserError, match=r"spectrum.npz: No space left on device"):
-        replace_atomically(path, write)
-    assert path.read_bytes() == b"old"
-
-
 def test_other_errors_of_the_writer_pass_through(tmp_path: Path) -> None:
     path = tmp_path / "last.ckpt"
     path.write_bytes(b"old")

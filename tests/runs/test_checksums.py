@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import random
 from collections.abc import Callable, Iterator
@@ -13,7 +14,13 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.analysis_files import analysis_file, read_analysis, write_analysis
+from lmkit.runs.analysis_files import (
+    analysis_file,
+    read_analysis,
+    read_arrays,
+    write_analysis,
+    write_arrays,
+)
 from lmkit.runs.checksums import KEY
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
@@ -50,7 +57,7 @@ def in_a_run(kind: str, folder: Path) -> Stored:
         case "config":
             return Stored(run.config, lambda: repr(run.read_config()))
         case "identity":
-            return Stored(run.identity, lambda: repr((run.read_identity(), run.read_names())))
+            return Stored(run.identity, lambda: repr(run.read_identity()))
         case "result":
             metrics = {"test_ppl": 57.0 + 2**-40, "valid_ppl": 1 / 3, "epochs": 3, "rank": None}
             result = Result(SCHEMA_VERSION, "toy", "0123456789ab", metrics, {}, {}, SPENT)
@@ -126,6 +133,24 @@ def test_nothing_damaged_is_read_as_other_numbers(
     assert all(str(stored.path) in line and "\n" not in line for line in refusals)
     stored.path.write_bytes(whole)
     assert stored.read() == numbers
+
+
+@pytest.mark.parametrize("kind", ["config", "identity", "result", "analysis", "arrays"])
+def test_what_cannot_be_read_just_now_is_not_called_damaged(kind: str, tmp_path, monkeypatch):
+    if kind == "arrays":
+        run = RunFolder(tmp_path)
+        write_arrays(run, "rank", {"values": np.arange(3)})
+        stored = Stored(run.analysis / "rank.npz", lambda: repr(read_arrays(run, "rank")))
+    else:
+        stored = in_a_run(kind, tmp_path)
+
+    def out_of_reach(path: Path) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(Path, "read_bytes", out_of_reach)
+    with pytest.raises(UserError, match=r"^[^:]*read[^:]*: Input/output error$") as raised:
+        stored.read()
+    assert str(stored.path) in str(raised.value)
 
 
 @pytest.mark.parametrize("kind", ["identity", "result", "analysis"])

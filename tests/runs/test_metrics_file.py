@@ -55,6 +55,13 @@ def test_only_numbers(metrics: MetricsFile, value: object) -> None:
     assert metrics.read() == []
 
 
+@pytest.mark.parametrize("name", ["step", "epoch", "chained_crc32", "a\nb", ""])
+def test_a_metric_leaves_the_files_own_columns_and_lines_alone(metrics: MetricsFile, name: str):
+    with pytest.raises(UserError, match="a metric cannot be called"):
+        metrics.append(100, 2, {"valid/ppl": 8.0, name: 7.0})
+    assert metrics.read() == []
+
+
 def test_columns_grow_and_cells_stay_empty(metrics: MetricsFile) -> None:
     metrics.append(1, 1, {"loss": 1.5})
     metrics.append(2, 1, {"loss": 1.25, "lr": 20})

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import AlreadyPublished
 from lmkit.runs.checksums import checked_json, parse_json
 from lmkit.runs.result import (
     SCHEMA_VERSION,
@@ -47,23 +46,6 @@ def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
     read = read_result(path).metrics
     assert read["a"] == math.inf
     assert math.isnan(read["b"])
-
-
-def test_only_the_first_is_published(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    publish_result(path, result())
-    with pytest.raises(AlreadyPublished):
-        publish_result(path, replace(result(), experiment="late"))
-    assert read_result(path).experiment == "penn_softmax"
-
-
-def test_loser_of_the_lock_publishes_nothing(tmp_path: Path) -> None:
-    def lost() -> None:
-        raise UserError("lock lost")
-
-    with pytest.raises(UserError, match=r"lock lost"):
-        publish_result(tmp_path / "result.json", result(), lost)
-    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b'{"metrics": {"a": 1}', b"\0" * 64])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
@@ -58,7 +59,7 @@ def test_from_new_to_finished(tmp_path: Path) -> None:
     run.prepare("seed: 1\n", IDENTITY, NAMES)
     assert run.state() == "unfinished"
     assert run.read_config() == {"seed": 1}
-    assert run.read_identity() == IDENTITY
+    assert run.read_identity().settings == IDENTITY.settings
     assert run.checkpoints.is_dir()
     assert run.spectra.is_dir()
     assert run.analysis.is_dir()
@@ -123,15 +124,6 @@ def test_an_option_gained_since_with_its_default_makes_no_other_run(tmp_path: Pa
         run.prepare("k: 0.5\n", RunIdentity(set_by_the_user, before.digest), NAMES)
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]"])
-def test_damaged_identity_is_named(tmp_path: Path, content: str) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("k: 0.5\n", IDENTITY, NAMES)
-    run.identity.write_text(content)
-    with pytest.raises(UserError, match=r"identity.json"):
-        run.prepare("k: 0.5\n", IDENTITY, NAMES)
-
-
 def test_damaged_result_is_named(tmp_path: Path) -> None:
     run = RunFolder.of(tmp_path, "smoke", IDENTITY)
     run.prepare("k: 0.5\n", IDENTITY, NAMES)
@@ -161,6 +153,17 @@ def test_reopened_under_a_larger_budget(tmp_path: Path) -> None:
         "result-epoch3.json",
         "result.json",
     ]
+
+
+def test_what_was_measured_is_aside_on_the_disk_before_the_result_goes(tmp_path, monkeypatch):
+    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+    run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
+    finish(run, epochs=3)
+    (run.analysis / "rank_test_log_probs_200.json").write_text("of the weights after epoch 3")
+    synced: list[str] = []
+    monkeypatch.setattr(atomic, "sync_folder", lambda folder: synced.append(folder.name))
+    run.reopen()
+    assert synced == ["analysis-epoch3", "analysis", run.path.name, run.path.name]
 
 
 def test_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -115,7 +115,11 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} seed:[", "seed:.* is not option:value"),
         ("{}/sweeps", "there is none in"),
         ("{} optimizer.lr:2e1 seed:true", r"there is seed:1, seed:2, seed:8, seed:9 with"),
+        ("{} data.root:2024-13-45", "data.root:2024-13-45 is not option:value"),
+        ("{} seed:1 seed:2", "there is seed:1 with seed:1$"),
+        ("two head:nonsense", "there is head:softmax$"),
         ("{}/" + 300 * "x", "selects no run"),
+        ("{}/" + 300 * "x" + "/y", "selects no run"),
         ("{} seed:9", "selects no finished run: penn_softmax-.*: it has not finished$"),
         ("{} seed:8", "selects no finished run: penn_softmax-.*: result.json is damaged"),
     ],
@@ -192,10 +196,3 @@ def test_pretrained_models_are_no_runs_and_pass_no_filter(models, place):
     value = place.format(models)
     with pytest.raises(UserError, match="selects no run"):
         (select_runs if place == "{}" else select_with_models)("runs", value)
-
-
-def test_a_damaged_identity_is_named(tmp_path, make_run):
-    run = make_run(tmp_path, 1)
-    (run / "identity.json").write_text('{"schema_version": 3, "digest": "", "names": {}}')
-    with pytest.raises(UserError, match=r"identity.json is damaged: its content_sha256 is missing"):
-        select_runs("run", str(run))

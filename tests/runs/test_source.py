@@ -18,7 +18,7 @@ ROOT = Path(__file__).parents[2]
 CODE = """
 from dataclasses import dataclass
 
-from their_base import Base, Renamed as Other
+from their_base import Base, Counter, Renamed as Other
 
 raise ImportError("is not to be imported")
 
@@ -40,12 +40,19 @@ class Fields:
 def make(words, scale=-1):
     pass
 
+class Counter(Counter):
+    pass
+
 class Plain:
     pass
 """
 BASE = """
 class Base:
     def __init__(self, rate=1e-3):
+        pass
+
+class Counter:
+    def __init__(self, rate=3):
         pass
 
 class Renamed:
@@ -217,6 +224,7 @@ def test_the_systems_packages_are_not_the_users_own_and_editable_ones_are(tmp_pa
         ("Other", {"rate": 2}),
         ("Fields", {"scale": 0.5}),
         ("make", {"scale": -1}),
+        ("Counter", {"rate": 3}),  # of the class that it takes the place of
         ("Plain", {}),
         ("Absent", {}),
     ],

@@ -66,7 +66,7 @@ def test_names_an_identity_and_a_manifest_of_other_types_are_damaged(tmp_path: P
     run.prepare("name: toy\n", RunIdentity({"seed": 1}, "0"), names)
     content = parse_json(run.identity.read_bytes())
     for field, value, read in (
-        ("names", names._asdict() | {"place": "no"}, run.read_names),
+        ("names", names._asdict() | {"place": "no"}, run.read_identity),
         ("settings", [], run.read_identity),
     ):
         run.identity.write_bytes(checked_json(content | {field: value}))

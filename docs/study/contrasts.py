@@ -38,16 +38,20 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
                 a, b = (heads[head] for head in pair)
                 found = difference(a["test_ppl"], b["test_ppl"])._asdict()
                 row = {"sweep": sweep, "trunk": trunk, "contrast": " − ".join(pair)}
-                rows.append(row | {"seeds": len(a)} | found | _over_texts(a, b))
+                seeds = " and ".join(map(str, dict.fromkeys((len(a), len(b)))))
+                rows.append(row | {"seeds": seeds} | found | _over_texts(a, b))
     table = pd.DataFrame(rows)
     if table.empty:
         return table
-    planned = sum(
-        len(pairs) * len(rule["sweeps"][sweep].get("trunks", [None]))
-        for sweep, pairs in rule["primary"].items()
-    )
-    p = table["p_welch"].reindex(range(max(planned, len(table))), fill_value=1.0)
-    return table.assign(p_holm=holm(p))  # over those not trained yet too
+    planned = sum(len(pairs) * _models(rule["sweeps"][s]) for s, pairs in rule["primary"].items())
+    p = table["p_welch"].reindex(range(max(planned, len(table)))).fillna(1.0)
+    p_holm = holm(p)[table.index].where(table["p_welch"].notna())
+    return table.assign(p_holm=p_holm)  # over those not trained yet too
+
+
+def _models(sweep: dict[str, Any]) -> int:
+    """On how many trunks a sweep is planned; 1 of whole models."""
+    return len(sweep.get("trunks", [None])) * sweep.get("of_each_kind", 1)
 
 
 def contrasts_table(table: pd.DataFrame) -> str:
@@ -55,9 +59,9 @@ def contrasts_table(table: pd.DataFrame) -> str:
     rows = []
     for _, row in table.iterrows():
         text = [row.get(f"text_{name}", np.nan) for name in ("difference", "low", "high")]
-        of_text = DASH if np.isnan(text[0]) else interval(*text, 2)
+        of_text = DASH if np.isnan(text[0]) else interval(*text, 3)
         of_seeds = interval(*row[["difference", "low", "high"]], 2)
-        cells = [row["contrast"], f"{row['seeds']}", of_seeds, p_text(row["p_holm"]), of_text]
+        cells = [row["contrast"], row["seeds"], of_seeds, p_text(row["p_holm"]), of_text]
         rows.append([TITLES.get(row["trunk"], f"on {row['trunk']}"), *cells])
     names = ["model", "contrast", "seeds", "test perplexity", "p, Holm", "over texts, %"]
     return markdown(names, rows)

@@ -67,12 +67,12 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
-    perplexity with the first seed.
+    perplexity with the first seed. Where that seed trained none, another trunk chose the rate.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
     first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
-    is_best = [runs[rate] == of.map(first[rate].first()) for rate in RATES]
+    is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     return runs[is_best[0] & is_best[1]]
 
 
@@ -92,11 +92,15 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         runs = table[table["trunk_name"] == trunk]
         for key, value in _of_setting(at_best_rate(runs)).items():
             known.setdefault(key, {})[name] = value
-    low = [known["lowest"][name][head] for name in SETTINGS for head in ("SS", "GSS (c=−1.5)")]
+    low, press = (
+        [known[what][name][head] for name in SETTINGS for head in ("SS", "GSS (c=−1.5)")]
+        for what in ("lowest", "press")
+    )
     own = kept["test_ppl"].to_dict()
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
     known |= {
+        "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),

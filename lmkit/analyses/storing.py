@@ -55,18 +55,22 @@ def store(
 
 
 def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[StoredRecord]:
-    """What `kind` measured of a run on its own text, or of a model, by the names of its files.
+    """What `kind` measured of a run on its own text, or of a model, by the names of its files. The
+    labels have these where there are several.
 
     Raises: UserError naming a file that is damaged or of another version.
     """
-    for stem in analysis_files.analysis_stems(folder, kind.name):
+    stems = analysis_files.analysis_stems(folder, kind.name)
+    for stem in stems:
         content = analysis_files.read_analysis(
             folder, stem, kind=kind.name, schema_version=kind.version
         )
         if content is not None:
             path = analysis_files.analysis_file(folder, stem)
             record = as_record(kind.record, content, str(path))
-            yield StoredRecord(label, record, analysis_files.read_arrays(folder, stem))
+            variant = stem.removeprefix(kind.name).replace("_", " ").strip()
+            name = f"{label} ({variant})" if variant and len(stems) > 1 else label
+            yield StoredRecord(name, record, analysis_files.read_arrays(folder, stem))
 
 
 def as_record(kind: type[SomeRecord], content: Mapping[str, Any], where: str) -> SomeRecord:

@@ -44,6 +44,6 @@ def _run(name: str) -> None:
         require_count("seed", seed, 0)
         require_threads(threads)
         study = make(options, "", SyntheticStudy)
-        finish(study, name, Path(out, name), seed=seed, threads=threads)
+        finish(study, Path(out, name), seed=seed, threads=threads)
 
     run()

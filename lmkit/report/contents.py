@@ -124,7 +124,8 @@ def _setting(
     count = f"{counted(len(runs), 'run')} of {counted(runs['group'].nunique(), 'group')}"
     failed = runs.loc[runs["is_failed"], "label"].unique()
     lead = f"{count}; a group's runs differ only in their seed."
-    if str(runs["data.tokenizer"].iloc[0] if "data.tokenizer" in runs else None) in ("bpe", "hf"):
+    first = runs.iloc[0]  # of a fixed trunk's contexts, the tokenizer is that of their text
+    if {first.get("data.tokenizer"), first.get("data.text.tokenizer")} & {"bpe", "hf"}:
         lead += " Perplexities are per subword."
     if len(failed):
         lead += f" Failed, in groups of their own: {', '.join(failed)}."

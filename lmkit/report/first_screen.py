@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from textwrap import fill
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -13,6 +14,7 @@ from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
 from lmkit.report.blocks import PageFigure, PageTable
 from lmkit.report.curves import MOST_LINES
+from lmkit.report.tables import APART, baselines_apart
 from lmkit.results.against import LEVEL
 from lmkit.results.stats import correlation
 
@@ -49,6 +51,7 @@ def heads_by_settings(rows: pd.DataFrame) -> PageTable:
     notes = []
     if differs := _differing(rows):
         notes.append(f"† The baseline differs in more than head and rate: {differs}.")
+    notes += baselines_apart(rows)
     return PageTable(
         "heads", "Heads against the baseline", text.fillna(DASH), rows, notes, classes.fillna("")
     )
@@ -60,6 +63,9 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     settings = [of for _, of in _settings(known) if len(of) >= _FEWEST]
     if not settings:
         return None
+    titles = [str(of["setting_title"].iloc[0]).split(", ") for of in settings]
+    parts = enumerate(zip(*titles, strict=False))
+    shared = next((i for i, each in parts if len(set(each)) > 1), 0)  # which no panel repeats
     lines = -(-len(settings) // _COLUMNS)
     drawn = Figure(figsize=(4.6, 1.6 * lines + 0.9), layout="constrained")
     panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
@@ -67,7 +73,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
     looks = dict(zip(labels, marks(), strict=False))
     handles = {}
-    for axes, of in zip(panels, settings, strict=False):
+    for axes, of, parts_of in zip(panels, settings, titles, strict=False):
         for _, row in of.iterrows():
             handles[row[name]] = axes.errorbar(
                 row["rank"], row["test_ppl"], row["test_ppl_sd"], row["rank_sd"],
@@ -76,7 +82,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
             )  # fmt: skip
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"
-        title = of["setting_title"].iloc[0].rpartition(", ")[2]
+        title = fill(", ".join(parts_of[shared:]), 40)
         axes.set_title(title + r.replace("-", "−"), fontsize=7)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -111,7 +117,7 @@ def _cell(row: pd.Series) -> str:
         return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
         return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
-    mark = "†" if row["differs"] else ""
+    mark = "†" * bool(row["differs"]) + APART * bool(row["apart"])
     interval = "one seed"
     if not pd.isna(row["low"]):
         interval = f"{signed(row['low'])} … {signed(row['high'])}"
@@ -141,12 +147,15 @@ def _said(of: pd.DataFrame) -> str:
     if undecided:
         than = "it" if clauses else name
         clauses.append(f"{joined(undecided)} cannot be told from {than}")
-    untested = of.loc[(of["verdict"] == "") & ~of["is_baseline"], "head_label"].to_list()
-    if untested:
-        why = "one seed" if (of["seeds"] == 1).any() else "another training"
-        clauses.append(
-            f"{joined(untested)} {'has' if len(untested) == 1 else 'have'} no test ({why})"
-        )
+    untested = of[(of["verdict"] == "") & ~of["is_baseline"]]
+    trained_otherwise = untested["difference"].isna()
+    for why, heads_ in (
+        ("one seed", untested[~trained_otherwise]),
+        ("another training", untested[trained_otherwise]),
+    ):
+        if len(heads_):
+            have = "has" if len(heads_) == 1 else "have"
+            clauses.append(f"{joined(heads_['head_label'])} {have} no test ({why})")
     return f"{'; '.join(clauses)}."
 
 

@@ -52,8 +52,6 @@ def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
     values = pd.DataFrame(rows, index=pd.Index([each.label for each in found]))
     values = values.dropna(axis="columns", how="all")
     text = values.map(_cell).rename(columns=columns)
-    again = values.groupby(level=0).cumcount()
-    text.index = pd.Index([f"{label} #{n + 1}" if n else label for label, n in again.items()])
     return PageTable(kind.name, kind.title, text, values, is_folded=True)
 
 

@@ -14,6 +14,7 @@ from lmkit.presentation.style import Look, legend_below, looks
 from lmkit.report.blocks import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
+from lmkit.results.labels import value_text
 
 _NAMES = {
     "head.mixture.num_experts": "K, experts",
@@ -76,7 +77,7 @@ def _label(alike: pd.DataFrame, varied: pd.DataFrame, fixed: list[str]) -> str:
     peers = varied[varied["head"] == first["head"]]
     own = [o for o in fixed if o.startswith(("head.", "trunk.")) and not o.endswith("_target_")]
     own = [o for o in own if peers[o].nunique(dropna=False) > 1]
-    words = [f"{o.rpartition('.')[2]} {first[o]:g}" for o in own if not pd.isna(first[o])]
+    words = [f"{o.rpartition('.')[2]} {value_text(first[o])}" for o in own if not pd.isna(first[o])]
     return f"{first['head']} ({', '.join(words)})" if words else str(first["head"])
 
 

@@ -62,12 +62,17 @@ def _rows(model: RunFolder, left_out: dict[str, str]) -> list[Row]:
         named = next((m for s in _stems(model) if (m := column.startswith(f"{s}.") and s)), None)
         if named:
             by_stem.setdefault(named, {})[column.removeprefix(f"{named}.")] = value
-    share = by_stem.get("gradient_bottleneck", {}).get("share")
+    shares = {
+        content.get("pretrained.text_sha256"): content.get("share")
+        for stem, content in by_stem.items()
+        if re.fullmatch(r"gradient_bottleneck(@\w+)?", stem)
+    }
     found = []
     for stem, content in by_stem.items():
         if (about := _STEM.fullmatch(stem)) is not None:
             row: Row = {"model": model.path.name, "text": about["text"]}
-            found.append(row | {"contexts": int(about["contexts"]), "share": share} | content)
+            row |= {"share": shares.get(content.get("pretrained.text_sha256"))}
+            found.append(row | {"contexts": int(about["contexts"])} | content)
     return found
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pandas as pd
 
 from lmkit.presentation.styled import p_text, plus_minus, signed
-from lmkit.presentation.tables import DASH, counted, joined
+from lmkit.presentation.tables import DASH, counted, decimal, joined
 from lmkit.report.blocks import PageTable
 from lmkit.results.frame import ranks_in
 from lmkit.results.groups import most_contexts, summary
@@ -28,6 +28,7 @@ _COLUMNS = {  # of the frame: heading, digits, and what one is divided by
     "test_ppl": ("test", 2, 1),
 }
 
+APART = "‡"  # marks a difference from a baseline that is not shown
 _MOST_NOTED = 12  # further groups, of which notes say in what they differ
 # what `lmkit evaluate` measured by another method than training's
 _METHOD = re.compile(r"evaluate_(?P<method>(?!static)\w+)_(?P<split>valid|test)\.ppl")
@@ -50,7 +51,7 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
     text = _text(shown, runs).assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
     values = shown.join(against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]])
-    notes += _ten_seeds(runs, against, beside)
+    notes += [*baselines_apart(against), *_ten_seeds(runs, against, beside)]
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
@@ -62,6 +63,14 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
         folded.index = pd.Index(_unique(labels[rest.index].to_list()))
         found.append(PageTable("further", title, folded, rest, notes, is_folded=True))
     return found
+
+
+def baselines_apart(against: pd.DataFrame) -> list[str]:
+    """A note on heads whose baseline, trained as they were, is none of the rows."""
+    apart = against[against["apart"]]
+    said = [f"{row['head_label']} with {decimal(row['baseline_ppl'], 2)}"
+            for _, row in apart.iterrows()]  # fmt: skip
+    return [f"{APART} Compared with a baseline trained alike: {'; '.join(said)}."] if said else []
 
 
 def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
@@ -112,8 +121,10 @@ def _tested(against: pd.DataFrame) -> dict[str, pd.Series]:
     cells = [
         DASH
         if pd.isna(d)
-        else signed(d, 3) + ("" if pd.isna(low) else f" ({signed(low, 3)} … {signed(high, 3)})")
-        for d, low, high in against[["difference", "low", "high"]].to_numpy(float)
+        else signed(d, 3)
+        + APART * bool(apart)
+        + ("" if pd.isna(low) else f" ({signed(low, 3)} … {signed(high, 3)})")
+        for d, low, high, apart in against[["difference", "low", "high", "apart"]].to_numpy(float)
     ]
     return {
         "test − baseline's": pd.Series(cells, index=against.index),

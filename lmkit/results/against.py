@@ -24,9 +24,10 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
     Returns: by group `setting, setting_title, head, head_label, is_baseline, seeds`; the means
         `train_ppl, valid_ppl, test_ppl` (with `_sd`); `rank` and its `contexts`; `difference` of
         the test perplexities with `low, high, p_welch, p_student`, `p_holm` over all rows, and
-        `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`; and `differs`:
-        the options beside head and rate in which the two differ. Heads that could train longer, or
-        were finetuned, have no difference.
+        `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`;
+        `baseline_ppl` of the baseline that a head is compared with, and whether it stands `apart`,
+        in none of the rows; and `differs`: the options beside head and rate in which the two
+        differ. Heads that could train longer, or were finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
     chosen = chosen.assign(head_label=labels(chosen.assign(setting=0), _varied(chosen)))
@@ -37,6 +38,7 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         n = contexts[members["setting"].iloc[0]]
         rows.append({"group": group, **_means(members, n), **_difference(members, base)})
     table = pd.DataFrame(rows).set_index("group")
+    table["apart"] = table["baseline"].notna() & ~table["baseline"].isin(table.index)
     table["p_holm"] = holm(table["p_welch"])
     sure = table["p_holm"] < LEVEL
     table["verdict"] = np.select(
@@ -96,16 +98,25 @@ def _baseline(
 
 
 def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
-    empty = dict.fromkeys(("difference", "low", "high", "p_welch", "p_student"), np.nan)
+    empty: dict[str, Any] = dict.fromkeys(
+        (*("difference", "low", "high", "p_welch", "p_student"), "valid_difference"), np.nan
+    )
+    empty |= {"baseline": None, "baseline_ppl": np.nan}
     if base is None:
-        return {**empty, "valid_difference": np.nan, "differs": ()}
+        return {**empty, "differs": ()}
     both = pd.concat([members.iloc[:1], base.iloc[:1]])
     rest = [o for o in options_in(both) if not o.startswith("head.") and o not in RATES]
     differs = tuple(differing(both, [*rest, *BUDGET]))
     if set(differs) & set(BUDGET):
-        return {**empty, "valid_difference": np.nan, "differs": differs}
+        return {**empty, "differs": differs}
     valid, test = (
         difference(members[column].to_list(), base[column].to_list())
         for column in ("valid_ppl", "test_ppl")
     )
-    return {**test._asdict(), "valid_difference": valid.difference, "differs": differs}
+    with_ = {"baseline": base["group"].iloc[0], "baseline_ppl": base["test_ppl"].mean()}
+    return {
+        **test._asdict(),
+        **with_,
+        "valid_difference": valid.difference,
+        "differs": differs,
+    }

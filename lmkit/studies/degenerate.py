@@ -21,9 +21,10 @@ from torch import Tensor, nn
 from torch.func import jacrev, vmap
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import SERIES
 from lmkit.studies.experts import GATES, ConvExperts, DenseExperts
-from lmkit.studies.study import Findings, SyntheticStudy, Track, require_counts
+from lmkit.studies.study import Findings, SyntheticStudy, require_counts
 
 ZERO = 1e-9  # of the largest singular value: below, a value is rounding
 SMALL = 1e-2  # of their root mean square: below, a value counts as near zero
@@ -68,10 +69,11 @@ class Degenerate(SyntheticStudy):
         }
         self.shapes = {"dense": (width,), "convolutional": (channels, image_side, image_side)}
 
-    def run(self, seed: int, track: Track) -> Findings:
+    def run(self, seed: int) -> Findings:
         kinds = [(NONE, 1), *itertools.product(GATES, self.experts)]
+        points = list(itertools.product(self.layers, kinds))
         rows = []
-        for layer, (gates, count) in track(list(itertools.product(self.layers, kinds))):
+        for layer, (gates, count) in tracked(points, "degenerate"):
             torch.manual_seed(seed)
             drawn = []
             for _ in range(self.draws):

@@ -15,7 +15,7 @@ from torch import Tensor
 from lmkit.errors.user_error import require_count, require_list, require_number, require_positive
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.presentation.style import SERIES
-from lmkit.studies.study import Findings, SyntheticStudy, Track
+from lmkit.studies.study import Findings, SyntheticStudy
 
 
 class GssPieces(SyntheticStudy):
@@ -39,7 +39,7 @@ class GssPieces(SyntheticStudy):
         require_count("points", points, 2)
         self.c, self.k, self.reach, self.points = c, k, reach, points
 
-    def run(self, seed: int, track: Track) -> Findings:
+    def run(self, seed: int) -> Findings:
         x_X = torch.linspace(-self.reach, self.reach, self.points, dtype=torch.float64)
         figure = Figure(figsize=(1.2 + 3.4 * len(self.c), 3.8), layout="constrained")
         curves = []

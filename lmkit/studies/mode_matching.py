@@ -17,9 +17,10 @@ from torch import Tensor
 
 from lmkit.data.random_stream import random_stream
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
+from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import marks
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
-from lmkit.studies.study import Findings, SyntheticStudy, Track, require_counts
+from lmkit.studies.study import Findings, SyntheticStudy, require_counts
 from lmkit.studies.targets import dirichlet_log_probs, score
 
 BASELINE = "Softmax"
@@ -82,10 +83,10 @@ class ModeMatching(SyntheticStudy):
         over_words = [(words_dim, words) for words in more_words]
         self.shapes = dict.fromkeys([*((dim, num_words) for dim in dims), *over_words])
 
-    def run(self, seed: int, track: Track) -> Findings:
+    def run(self, seed: int) -> Findings:
         points = list(itertools.product(self.shapes, self.heads, self.alphas, range(self.seeds)))
         rows = []
-        for (dim, words), head, alpha, number in track(points):
+        for (dim, words), head, alpha, number in tracked(points, "mode_matching"):
             target_NV = self._target(alpha, number, words, seed)
             torch.manual_seed(seed)
             made, in_dim = free_head(head, dim, words, self.sizes)

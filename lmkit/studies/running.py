@@ -2,27 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import torch
 
 from lmkit.presentation.figures import save
-from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import house_style
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_text
-from lmkit.studies.study import Item, SyntheticStudy
+from lmkit.studies.study import SyntheticStudy
 
 
-def finish(study: SyntheticStudy, name: str, folder: Path, *, seed: int, threads: int) -> None:
+def finish(study: SyntheticStudy, folder: Path, *, seed: int, threads: int) -> None:
     """Runs it, prints its summary, and writes rows.csv and figure.svg into the folder."""
-
-    def track(points: Iterable[Item], /) -> Iterable[Item]:
-        return tracked(points, name)
-
     torch.set_num_threads(threads)
     with house_style():
-        found = study.run(seed, track)
+        found = study.run(seed)
         make_folder(folder)
         remove_leftovers(folder)  # of a study that was killed
         replace_text(folder / "rows.csv", found.rows.to_csv(index=False))

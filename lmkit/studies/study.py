@@ -7,21 +7,13 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
 
 from lmkit.errors.user_error import require_count, require_list
-
-Item = TypeVar("Item")
-
-
-class Track(Protocol):
-    """Shows a progress bar over items."""
-
-    def __call__(self, items: Iterable[Item], /) -> Iterable[Item]: ...
 
 
 class Findings(NamedTuple):
@@ -36,7 +28,7 @@ class SyntheticStudy(ABC):
     """An experiment with its options; making one checks them, and raises UserError."""
 
     @abstractmethod
-    def run(self, seed: int, track: Track) -> Findings:
+    def run(self, seed: int) -> Findings:
         """Measures. The seed decides every random draw."""
 
 

@@ -47,6 +47,6 @@ def test_every_cell_runs(lmkit, tmp_path):
     assert len(logged) > 0
     assert len(likeliest) == 5
     assert len(finished) == 1
-    # of each head the mean valid perplexity in the runs' files, at the rate 0.03 and at its own
+    # valid perplexity with seed 141 in the runs' files, at the rate 0.03 and at SS's own, 0.1
     assert lost["Softmax"] == lost["MoC"] == 0
-    assert lost["SS"] == pytest.approx(25.736495 - 25.566224, abs=1e-5)
+    assert lost["SS"] == pytest.approx(25.736495 - 25.574802, abs=1e-5)

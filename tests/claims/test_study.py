@@ -92,12 +92,25 @@ def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tm
     runs = pd.concat([tuned, untuned, softmax], ignore_index=True)
     half = students_t.ppf(0.975, 4) * np.sqrt(2 / 3)
     (row,) = contrasts(runs, rule).to_dict("records")
-    assert (row["contrast"], row["seeds"]) == ("GSS − Softmax", 3)
+    assert (row["contrast"], row["seeds"]) == ("GSS − Softmax", "3")
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((-3, -3 - half, -3 + half))
     assert row["p_holm"] == row["p_welch"]
     rule["sweeps"]["s"]["trunks"] = ["trunk", "another", "a third"]  # planned, and not trained yet
     assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(3 * row["p_welch"])
+    rule["sweeps"]["s"]["of_each_kind"] = 2
+    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(6 * row["p_welch"])
     assert "text_low" not in row
+    # by rule 3 a further trunk has the rates that the first one chose, and so no choosing seed
+    further = pd.concat([tuned, softmax]).query("seed > 141").assign(trunk_name="another")
+    lone = further.query("seed == 142").assign(trunk_name="a third")
+    table = contrasts(pd.concat([runs, further, lone], ignore_index=True), rule)
+    assert table.set_index("trunk")["seeds"].to_dict() == {
+        "another": "3", "trunk": "3", "a third": "1",
+    }  # fmt: skip
+    assert table.set_index("trunk")["p_holm"].isna().to_dict() == {
+        "another": False, "trunk": False, "a third": True,
+    }  # fmt: skip
+    assert table["p_holm"].min() == pytest.approx(6 * row["p_welch"])
     write_arrays(RunFolder(tmp_path), "test_nll", {"nll_N": np.ones(3000, np.float16)})
     (row,) = contrasts(runs, rule).to_dict("records")
     assert (row["text_low"], row["text_high"]) == (0, 0)  # the same losses for all

@@ -50,6 +50,18 @@ def test_lines_share_all_other_options(tmp_path, make_run):
     }
 
 
+def test_lines_are_told_apart_by_an_option_that_is_a_text(tmp_path, make_run):
+    for start in ("fresh", "trunk"):
+        for rank in (4, 8):
+            options = {"head.decoder_rank": rank, "head.start": start}
+            make_run(tmp_path, 1, 57.0 + rank, options=options)
+    assert lines(tmp_path) == {
+        "rank of the decoder": {
+            f"Softmax (start {start})": [(4, 61.0), (8, 65.0)] for start in ("fresh", "trunk")
+        }
+    }
+
+
 def test_learning_rates_are_no_option_of_a_model(tmp_path, make_run):
     for lr in (5, 10, 20):
         make_run(tmp_path, 1, 57.0 + lr, options={"optimizer.lr": lr})

@@ -13,14 +13,20 @@ import pandas as pd
 import pytest
 from scipy import stats
 
+from lmkit.analyses.divergence import Divergence, PairwiseRecord
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
+from lmkit.presentation.tables import DASH
 from lmkit.report import first_screen
 from lmkit.report.contents import make_report
+from lmkit.report.measurements import measurements
+from lmkit.report.pretrained import pretrained
 from lmkit.results.against import against_baseline
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
+from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.checksums import checked_json
+from lmkit.runs.folder import RunFolder
 from tests.results.forging import change
 
 pytestmark = pytest.mark.usefixtures("undrawn")
@@ -95,6 +101,66 @@ def test_a_limited_decoder_is_neither_baseline_nor_head(runs, tmp_path, make_run
     assert "GSS (−0.79) does better than Softmax (57.15)." in html
 
 
+def test_a_baseline_that_the_table_does_not_show_is_told(runs, tmp_path, make_run):
+    """A head that was trained otherwise is compared with the baseline that was trained so too."""
+    otherwise = {"windows.batch_size": 80}
+    for seed in (1, 2):
+        make_run(runs, seed, 70.0 + seed, options=otherwise)
+        make_run(runs, seed, 60.0 + seed, transform="outside", options=otherwise)
+    html = page_of(runs, tmp_path / "out")
+    assert "−10.00‡" in cells(html)["Cube"]
+    assert "‡ Compared with a baseline trained alike: Cube with 71.50." in html
+    assert "‡" not in cells(html)["GSS"]
+
+
+def test_each_head_without_a_test_has_its_reason(runs, tmp_path, make_run):
+    make_run(runs, 1, 56.0, mixture="softmaxes")
+    for seed in (1, 2):
+        make_run(runs, seed, 50.0, transform="outside", options={"max_epochs": 900})
+    html = page_of(runs, tmp_path / "out")
+    assert "MoS has no test (one seed); Cube has no test (another training)." in html
+
+
+def test_panels_of_two_corpora_have_two_titles(runs, tmp_path, make_run):
+    for sizes in ((10000, 82429), (33278, 245569)):
+        for transform in ("identity", "gss", "outside"):
+            make_run(runs, 9, 60.0, sizes=sizes, transform=transform)
+    titles = draws(runs, tmp_path).split(" | ")
+    assert len(titles) == len(set(titles)) == 2
+
+
+def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
+    for split in ("test", "valid"):
+        record = PairwiseRecord(
+            split=split, num_contexts=2000, all_contexts=2000, num_words=9, exact=7.1, sampled=7.0,
+            sampled_standard_error=None, num_pairs=1000,
+        )  # fmt: skip
+        write_analysis(
+            RunFolder(tmp_path), f"divergence_{split}_2000", record.model_dump(),
+            kind="divergence", schema_version=Divergence.version, checkpoint="best", averaged=False,
+        )  # fmt: skip
+    ((table,), _) = measurements({"Softmax": tmp_path}, [Divergence], {})
+    assert list(table.text.index) == ["Softmax (test 2000)", "Softmax (valid 2000)"]
+
+
+def test_a_gradients_share_stands_beside_the_text_that_it_was_measured_on(tmp_path):
+    about = {"schema_version": 1, "checkpoint": "best", "averaged": False}
+    for suffix, sha256, ppl in (("", "a", 20.0), ("@bbbbbbbb", "b", 30.0)):
+        content = {"perplexity": ppl, "pretrained": {"text_sha256": sha256}}
+        stem = f"rank_test_log_probs_500{suffix}"
+        write_analysis(RunFolder(tmp_path), stem, content, kind="rank", **about)
+    content = {"share": 0.25, "pretrained": {"text_sha256": "b"}}  # on no other text, so no hash
+    write_analysis(
+        RunFolder(tmp_path), "gradient_bottleneck", content, kind="gradient_bottleneck", **about
+    )
+    shown = pretrained([RunFolder(tmp_path)], {}).text
+    column = "gradient's share that passes"
+    assert dict(zip(shown["perplexity per token"], shown[column], strict=True)) == {
+        "20.00": DASH,
+        "30.00": "0.250",
+    }
+
+
 def test_seeds_are_no_points_and_few_heads_have_no_correlation(runs, tmp_path, make_run):
     assert "r = " not in page_of(runs, tmp_path / "out")
     make_run(runs, 1, 56.0, 9981, mixture="softmaxes")
@@ -111,7 +177,7 @@ def draws(runs: Path, tmp_path: Path) -> str:
     """The titles of the panels of rank and perplexity."""
     table, _ = grouped(results(str(runs)))
     drawn = first_screen.rank_and_perplexity(first_screen.compared(against_baseline(table)))
-    return " ".join(axes.get_title() for axes in drawn.figure.axes)
+    return " | ".join(axes.get_title() for axes in drawn.figure.axes)
 
 
 def test_ranks_over_other_contexts_stand_in_no_column_with_others(runs, tmp_path, make_run):

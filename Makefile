@@ -25,8 +25,7 @@ run: setup
 
 test: setup
 	$(BIN)/ruff check lmkit tests docs
-	$(BIN)/mypy
-	$(PYTEST) -m "not slow"
+	$(BIN)/mypy & checked=$$!; $(PYTEST) -m "not slow"; status=$$?; wait $$checked && exit $$status
 
 # The tests that take more than ten seconds each.
 test-slow: setup

@@ -5,11 +5,9 @@ lie in a folder that `--config-dir` or `hydra.searchpath` names.
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 import hydra
-import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import InstantiationException
@@ -19,7 +17,6 @@ from lmkit.analyses.base import Analysis
 from lmkit.runs.finished import LeftOut
 
 GROUP = "analyses"
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
 
 class FoundAnalyses(NamedTuple):
@@ -48,9 +45,7 @@ def find_analyses() -> FoundAnalyses:
 
 
 def _class_of(name: str) -> type[Analysis]:
-    target = _own_target(name)
-    if target is None:
-        target = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])["_target_"]
+    target = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])["_target_"]
     try:
         kind = instantiate({"_target_": target, "_partial_": True}).func
     except InstantiationException as error:
@@ -61,29 +56,6 @@ def _class_of(name: str) -> type[Analysis]:
     if not (isinstance(kind, type) and issubclass(kind, Analysis)):
         raise TypeError(f"{target} is not derived from Analysis")
     return kind
-
-
-def _own_target(name: str) -> str | None:
-    """The `_target_` that an analysis's file sets itself; None where only Hydra can tell.
-
-    Hydra takes a twentieth of a second to compose each.
-    """
-    if not HydraConfig.initialized():
-        return None
-    sources = HydraConfig.get().runtime.config_sources
-    folders = [Path(each.path) / GROUP for each in sources if each.schema == "file"]
-    files = [file for folder in folders if (file := folder / f"{name}.yaml").is_file()]
-    from_packages = any(each.schema == "pkg" and each.provider != "hydra" for each in sources)
-    if len(files) != 1 or from_packages:
-        return None
-    try:
-        content = yaml.load(files[0].read_text("utf-8"), _Loader)
-    except (yaml.YAMLError, UnicodeDecodeError):
-        return None  # Hydra says what is wrong
-    if not isinstance(content, dict) or content.get("defaults", ["_self_"])[-1] != "_self_":
-        return None
-    target = content.get("_target_")
-    return target if isinstance(target, str) and "${" not in target else None
 
 
 def _overrides() -> list[str]:

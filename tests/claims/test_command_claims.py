@@ -89,11 +89,6 @@ def test_completion_knows_commands_options_choices_and_folders_and_prints_nothin
     assert (sorted(done.stdout.split()), done.stderr) == (sorted(expected.split()), "")
 
 
-def test_an_option_that_is_there_needs_no_plus():
-    done = process("train", "+seed=3")
-    assert "An item is already at 'seed'" in done.stderr
-
-
 @pytest.fixture
 def unread() -> Iterator[int]:
     """The descriptor of a pipe that nobody reads."""

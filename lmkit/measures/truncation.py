@@ -8,7 +8,7 @@ from lmkit.data.windows import Batch
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory
-from lmkit.spectra.truncation import Basis, RankLosses, Truncated
+from lmkit.spectra.truncation import Basis, RankLosses, Truncated, basis_bytes
 from lmkit.spectra.truncation import ranks_up_to as ranks_up_to
 
 WORKING_BYTES = 2**30  # for blocks of rows in float64, and everything else of fixed size
@@ -29,10 +29,8 @@ def truncations(
     Raises: UserError when memory does not suffice, or log P has an entry that is not finite.
     """
     num_words, device = len(model.head.decoder_bias), model.device
-    smaller, larger = sorted((num_contexts, num_words))
-    held = larger if num_contexts < num_words else smaller
     require_memory(
-        8 * smaller * (3 * smaller + held + ranks[-1]) + WORKING_BYTES,
+        basis_bytes(num_contexts, num_words, ranks[-1]) + WORKING_BYTES,
         device,
         f"the truncation of {num_contexts:,} contexts x {num_words:,} words",
         "choose fewer contexts with contexts=N",

@@ -90,10 +90,10 @@ class GramAccumulator:
         values_V = squares_V.flip(0).clamp(min=0).sqrt()
         return values_V[: min(self.num_rows, self.num_columns)]
 
-    def matrix(self) -> Tensor:
-        """The whole A^T A, float64, on the accumulator's device."""
+    def lower_triangle(self) -> Tensor:
+        """A^T A up to its diagonal, float64, on the accumulator's device; above it, anything."""
         self._flush()
-        return self._gram_VV.triu() + self._gram_VV.triu(1).T
+        return self._gram_VV.T
 
     def _gather(self, rows_NV: Tensor) -> None:
         if self._block_NV is None:

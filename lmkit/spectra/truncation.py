@@ -38,7 +38,7 @@ class Basis:
     """The right singular vectors of the centred rows, from the sums of a first pass.
 
     With fewer rows than columns, the sums are those of the rows' products with each other, and the
-    rows are held: N x V float64, less than the V x V of the other case.
+    rows are held. Memory: `basis_bytes`.
 
     Args:
         num_rows: N, that will be added.
@@ -47,28 +47,44 @@ class Basis:
     """
 
     def __init__(self, num_rows: int, num_columns: int, device: str | torch.device = "cpu") -> None:
-        self._rows: list[Tensor] = []
         self._is_wide = num_rows < num_columns
+        held = num_rows if self._is_wide else 0
+        self._rows_NV = torch.empty(held, num_columns, dtype=torch.float64, device=device)
+        self._seen = 0
         self._gram = GramAccumulator(min(num_rows, num_columns), device)
 
     def add(self, log_probs_nV: Tensor) -> None:
         """Adds rows of log P."""
         rows_nV = centred(log_probs_nV)
         if self._is_wide:
-            self._rows.append(rows_nV)
+            self._rows_NV[self._seen : self._seen + len(rows_nV)] = rows_nV
+            self._seen += len(rows_nV)
         else:
             self._gram.add(rows_nV)
 
     def vectors(self, most: int) -> Tensor:
-        """The `most` leading ones as columns (V, most), float64."""
+        """The `most` leading ones as columns (V, most), float64. Called once: sums and rows go."""
         if not self._is_wide:
-            return _leading(self._gram.matrix(), most)
-        rows_NV = torch.cat(self._rows)
-        for columns_Nv in torch.split(rows_NV, COLUMNS, dim=1):
-            self._gram.add(columns_Nv.T)
-        left_Nk = _leading(self._gram.matrix(), most)
-        vectors_Vk: Tensor = torch.linalg.qr(rows_NV.T @ left_Nk).Q  # orthonormal near 0 too
+            return _leading(self._gram, most)
+        for start in range(0, self._rows_NV.shape[1], COLUMNS):  # and no view is left
+            self._gram.add(self._rows_NV[:, start : start + COLUMNS].T)
+        left_Nk = _leading(self._gram, most)
+        del self._gram
+        vectors_Vk = self._rows_NV.T @ left_Nk
+        del self._rows_NV, left_Nk
+        vectors_Vk = torch.linalg.qr(vectors_Vk).Q  # orthonormal near 0 too
         return vectors_Vk
+
+
+def basis_bytes(num_rows: int, num_columns: int, most: int) -> int:
+    """Peak memory of a `Basis` and its `most` vectors, in bytes, but for blocks of fixed size.
+
+    Beside rows that are held, either the eigensolver takes most, with the sums, their eigenvectors
+    and a workspace of twice their size, or the vectors on both sides.
+    """
+    smaller = min(num_rows, num_columns)
+    held = num_rows * num_columns if num_rows < num_columns else 0
+    return 8 * (held + max(4 * smaller**2, (smaller + num_columns) * most))
 
 
 class RankLosses:
@@ -108,9 +124,9 @@ class RankLosses:
         return [Truncated(rank, *pair) for rank, pair in zip(self._ranks, means, strict=True)]
 
 
-def _leading(gram: Tensor, most: int) -> Tensor:
+def _leading(gram: GramAccumulator, most: int) -> Tensor:
     """The eigenvectors of the `most` largest eigenvalues, as columns, the largest first."""
-    vectors: Tensor = torch.linalg.eigh(gram).eigenvectors
+    vectors: Tensor = torch.linalg.eigh(gram.lower_triangle()).eigenvectors
     return vectors[:, -most:].flip(1)
 
 

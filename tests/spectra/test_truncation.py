@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 
-from lmkit.spectra.truncation import Basis, RankLosses, ranks_up_to
+from lmkit.spectra import truncation
+from lmkit.spectra.truncation import Basis, RankLosses, basis_bytes, ranks_up_to
+from tests.live_bytes import LiveBytes
 
 
 def cut(log_probs_NV, targets_N, ranks, block):
@@ -13,10 +17,10 @@ def cut(log_probs_NV, targets_N, ranks, block):
     basis = Basis(num_rows, num_columns)
     for rows in log_probs_NV.split(block):
         basis.add(rows)
-    truncation = RankLosses(basis.vectors(ranks[-1]), ranks)
+    losses = RankLosses(basis.vectors(ranks[-1]), ranks)
     for rows, targets in zip(log_probs_NV.split(block), targets_N.split(block), strict=True):
-        truncation.add(rows, targets)
-    return truncation.result()
+        losses.add(rows, targets)
+    return losses.result()
 
 
 @pytest.mark.parametrize(("num_rows", "num_words"), [(40, 17), (17, 40), (23, 23)])
@@ -51,6 +55,22 @@ def test_a_softmax_loses_nothing_from_its_bound_on():
     assert at.divergence < 1e-11
     assert at.nll == pytest.approx(float(torch.nn.functional.nll_loss(log_p, targets)), abs=1e-5)
     assert all_words.divergence < 1e-11
+
+
+@pytest.mark.parametrize("most", [50, 200])
+@pytest.mark.parametrize(("num_rows", "num_words"), [(200, 4000), (200, 240), (400, 200)])
+def test_a_basis_takes_no_more_memory_than_is_said(num_rows, num_words, most, monkeypatch):
+    small_blocks = partial(truncation.GramAccumulator, block_mb=0.01)
+    monkeypatch.setattr(truncation, "GramAccumulator", small_blocks)
+    log_p = torch.log_softmax(torch.randn(num_rows, num_words), dim=1).split(1)
+    with LiveBytes() as live:
+        basis = Basis(num_rows, num_words)
+        for rows in log_p:
+            basis.add(rows)
+        basis.vectors(most)
+    workspace = 8 * 2 * min(num_rows, num_words) ** 2  # of the eigensolver, which is not seen
+    said = basis_bytes(num_rows, num_words, most) + 2**16
+    assert said - workspace - 2**17 < live.peak <= said
 
 
 def test_the_ranks_that_are_tried():

@@ -40,10 +40,11 @@ from lmkit.errors.user_error import (
     require_positive,
 )
 from lmkit.evaluation.method import Method, SearchPoint, one_column
-from lmkit.experiment.load import LoadedRun, as_language_model
+from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity
 from lmkit.presentation.progress import progress_bar, tracked
+from lmkit.runs.source import source_sha256
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState
@@ -98,7 +99,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
     """The statistics of a run's weights, read from its folder if computed before.
 
     They are kept in `analysis/gradients_<key>.pt`; the key is a digest of the weights, the training
-    text and both sizes.
+    text, both sizes and the sources, as they are now, of classes of the user's own.
 
     Raises: UserError naming `method.batch_size` when the training text is too short for it.
     """
@@ -112,6 +113,8 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
     digest = hashlib.sha256(f"1 {length} {batch_size}".encode())
     digest.update(train.tobytes())
     digest.update(weights_sha256(trainable(model)).encode())
+    for target in own_classes(run.folder):
+        digest.update(str(source_sha256(target)).encode())
     key = digest.hexdigest()
     path = run.folder.analysis / f"gradients_{key[:12]}.pt"
     statistics = _read(path, key)

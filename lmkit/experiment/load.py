@@ -65,13 +65,19 @@ def as_language_model(run: LoadedRun) -> tuple[LanguageModel, WindowsDataModule]
     return run.model, run.data
 
 
+def own_classes(folder: RunFolder) -> dict[str, str]:
+    """The classes of the user's own that a run was trained by, with the hashes of their sources."""
+    stored = folder.read_identity().settings.get("sources", {})
+    assert isinstance(stored, dict)
+    return stored
+
+
 def changed_classes(folder: RunFolder, *, allowed: bool) -> tuple[str, ...]:
     """The classes of the user's own whose files are others than those that the run was trained by.
 
     Raises: UserError when there are any, unless that is allowed.
     """
-    stored = folder.read_identity().settings.get("sources", {})
-    assert isinstance(stored, dict)
+    stored = own_classes(folder)
     changed = tuple(t for t, sha256 in stored.items() if source_sha256(t) != sha256)
     if changed and not allowed:
         raise UserError(

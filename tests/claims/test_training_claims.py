@@ -199,7 +199,8 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     (tmp_path / "heads.py").write_text("import powers\n" + TRANSFORMS)
     lmkit("train", *TINY, "head.transform._target_=heads.Cube")
     path = run().path
-    lmkit("evaluate", f"run={path}")
+    dynamic = ("evaluate", f"run={path}", "method=dynamic", "method.batch_size=5")
+    lmkit(*dynamic)
     own = sorted(each.name for each in run().analysis.glob("*.json"))
     (tmp_path / "powers.py").write_text("def cube(x):\n    return 0 * x\n")
     assert re.search(
@@ -208,7 +209,8 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     with pytest.raises(UserError, match=r"heads\.Cube has changed since the run"):
         package.load(path)
     assert package.load(path, changed_code=True).result == run().read_result()
-    lmkit("evaluate", f"run={path}", "changed_code=true")
+    lmkit(*dynamic, "changed_code=true")
+    assert len(list(run().analysis.glob("gradients_*.pt"))) == 2  # each code has its own
     (other,) = {each.name for each in run().analysis.glob("*.json")} - set(own)
     content = json.loads((run().analysis / other).read_bytes())
     assert "@" in other

@@ -45,8 +45,8 @@ def model_spectrum(
     """The spectrum of log P, or of the transformed logits, over the first `num_contexts` contexts.
 
     Where a head has factors, the spectrum of log P comes from them. Otherwise rows stream into a
-    Gram matrix of the smaller side: of the words, or of the contexts, whose rows are then held
-    (N x V float32).
+    Gram matrix, which takes the least memory: of the words, or of the contexts, whose rows are then
+    held (N x V float32).
 
     Args:
         observe: called with each block of contexts, for what else is measured in one pass.
@@ -76,9 +76,9 @@ def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
         return 0
     num_words = len(model.head.decoder_bias)
     copies = 1 if model.device.type == "cpu" else 2  # a GPU's eigensolver works on a copy
-    gram = copies * 8 * min(num_contexts, num_words) ** 2
-    held = 4 * num_contexts * num_words if num_contexts < num_words else 0
-    return gram + held + WORKING_BYTES
+    if _is_of_words(num_contexts, num_words):
+        return copies * 8 * num_words**2 + WORKING_BYTES
+    return copies * 8 * num_contexts**2 + 4 * num_contexts * num_words + WORKING_BYTES
 
 
 @torch.no_grad()
@@ -145,10 +145,16 @@ def _observed(
         yield block.hidden_1ND
 
 
+def _is_of_words(num_contexts: int, num_words: int) -> bool:
+    """Whether the Gram matrix of words takes no more than that of contexts with their rows, which
+    is so from N = 0.78 V on: memory never falls as N grows."""
+    return 8 * num_words**2 <= 8 * num_contexts**2 + 4 * num_contexts * num_words
+
+
 def _gram(
     blocks: Iterable[Tensor], num_contexts: int, num_words: int, device: torch.device
 ) -> GramAccumulator:
-    if num_contexts >= num_words:
+    if _is_of_words(num_contexts, num_words):
         gram = GramAccumulator(num_words, device)
         for rows_NV in blocks:
             gram.add(rows_NV)

@@ -62,7 +62,6 @@ TRANSFORMS = {
 # of each trigger: its name, and how the names of experiments with it end; ASGD finetunes
 TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt"), "asgd": ("ASGD", "_nt")}
 PENN_SHA256 = CORPORA["penn"].sha256
-THRESHOLDS = [10.0 ** (-step / 10) for step in range(80, -1, -1)]
 
 
 def _spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str, object]:
@@ -75,8 +74,6 @@ def _spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str,
         "effective_rank": {"0.001": 52, "0.0001": 201, "1e-05": 306},
         "stable_rank": 1.5,
         "entropy_rank": 12.0,
-        "thresholds": THRESHOLDS,
-        "cumulative_shares": np.linspace(0, 1, 81).tolist(),
         "unresolved": {},
     }
 

@@ -111,7 +111,7 @@ def _text(value: object) -> str:
         shown = ", ".join(map(_text, value[:LISTED]))
         return f"{shown}, … ({len(value):,} in all)" if len(value) > LISTED else shown
     if isinstance(value, dict):
-        # long lists, such as a spectrum's thresholds, are in the file
+        # long lists, such as a histogram's, are in the file
         long = {name for name, each in value.items() if isinstance(each, list) and each[LISTED:]}
         return "; ".join(
             f"{name}: {f'{len(each):,} values' if name in long else _text(each)}"

@@ -26,9 +26,6 @@ RESOLUTION = {"gram": 5e-8, "factors": 1e-13, "svd": 2e-16}
 # resolution of each method, at every size.
 PRESS_DTYPE = torch.float32
 
-# Grid of the cumulative distribution, from 1 down to at most 1e-8 and never below the resolution.
-THRESHOLDS = tuple(10.0 ** (-step / 10) for step in range(80, -1, -1))
-
 # The entropy rank depends on values below the resolution too. It is unresolved when it differs by
 # more than this share between taking them as 0 and as the resolution.
 ENTROPY_MARGIN = 0.01
@@ -41,7 +38,7 @@ Number = TypeVar("Number", int, float)
 class SpectrumMeasures:
     """Measures of one spectrum and what they depend on.
 
-    Tolerance, resolution and thresholds are relative to sigma_1. Ranks compare only at the same
+    Tolerance and resolution are relative to sigma_1. Ranks compare only at the same
     number of contexts, since Press's tolerance depends on it.
     """
 
@@ -58,9 +55,6 @@ class SpectrumMeasures:
     stable_rank: float | None
     participation_ratio: float | None
     entropy_rank: float | None
-    condition: float | None
-    thresholds: list[float]
-    cumulative_shares: list[float]
     unresolved: dict[str, str]  # measure (or "effective_rank 1e-05") -> why it is None
 
     def to_dict(self) -> dict[str, object]:
@@ -100,7 +94,6 @@ def measure(
     press = _press_rank(relative_S, tolerance, source_dtype)
     effective = {f"{e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS}
     real = _real_measures(relative_S, floor)
-    thresholds = [threshold for threshold in THRESHOLDS if threshold >= floor]
     return SpectrumMeasures(
         num_contexts=num_rows,
         num_columns=num_columns,
@@ -113,8 +106,6 @@ def measure(
         press_rank=_resolved(press),
         effective_rank={name: _resolved(rank) for name, rank in effective.items()},
         **{name: _resolved(value) for name, value in real.items()},
-        thresholds=thresholds,
-        cumulative_shares=ranks.cumulative_shares(relative_S, thresholds),
         unresolved=_reasons(
             {
                 "press_rank": press,
@@ -165,13 +156,12 @@ def _effective_rank(relative_S: Tensor, epsilon: float, floor: float) -> int | s
 
 def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | str]:
     if relative_S[0] == 0:
-        names = ("stable_rank", "participation_ratio", "entropy_rank", "condition")
+        names = ("stable_rank", "participation_ratio", "entropy_rank")
         return dict.fromkeys(names, "all singular values are 0")
     return {
         "stable_rank": ranks.stable_rank(relative_S),
         "participation_ratio": ranks.participation_ratio(relative_S),
         "entropy_rank": _entropy_rank(relative_S, floor),
-        "condition": _condition(relative_S, floor),
     }
 
 
@@ -181,13 +171,6 @@ def _entropy_rank(relative_S: Tensor, floor: float) -> float | str:
     if high - low > ENTROPY_MARGIN * low:
         return f"values below the resolution {floor:.0e} matter: between {low:.6g} and {high:.6g}"
     return low
-
-
-def _condition(relative_S: Tensor, floor: float) -> float | str:
-    smallest = float(relative_S[-1])
-    if smallest < floor:
-        return f"the smallest singular value is below the resolution {floor:.0e}"
-    return 1 / smallest
 
 
 def _name(dtype: torch.dtype) -> str:

@@ -5,14 +5,11 @@ References:
         Parthiban et al. 2021 ("Rank Calculation").
     Effective rank at epsilon: Parthiban et al. 2021, "Fast Singular Value Decay", Table 6.
     Entropy effective rank: Roy and Vetterli 2007, definition 1.
-    Cumulative distribution of normalised singular values: Yang et al. 2018, Figure 1.
 
 Shapes: S singular values, descending.
 """
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -53,10 +50,3 @@ def participation_ratio(sigma_S: Tensor) -> float:
 def entropy_rank(sigma_S: Tensor) -> float:
     """exp of the entropy of sigma_i / sum sigma."""
     return float(torch.special.entr(sigma_S / sigma_S.sum()).sum().exp())
-
-
-def cumulative_shares(sigma_S: Tensor, thresholds: Sequence[float]) -> list[float]:
-    """For each threshold, the share of singular values that are at most threshold * sigma_1."""
-    limits = torch.tensor(thresholds, dtype=sigma_S.dtype) * sigma_S[0]
-    counts = torch.searchsorted(sigma_S.flip(0), limits, right=True)
-    return (counts.double() / len(sigma_S)).tolist()

@@ -53,8 +53,3 @@ def test_soft_ranks_by_hand() -> None:
     assert ranks.participation_ratio(values) == pytest.approx(25 / 17)
     entropy = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
     assert ranks.entropy_rank(values) == pytest.approx(math.exp(entropy))
-
-
-def test_cumulative_shares_are_relative_to_the_largest() -> None:
-    values = spectrum(10.0, 5.0, 1.0, 0.0)
-    assert ranks.cumulative_shares(values, [0.0, 0.1, 0.4, 0.5, 1.0]) == [0.25, 0.5, 0.5, 0.75, 1.0]

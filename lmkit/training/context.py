@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import pytorch_lightning as pl
-from torch import Tensor, nn
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
@@ -16,18 +14,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
-from lmkit.training.triggers import Trigger
-
-
-class Averaging(Protocol):
-    """The running averages of a run's weights."""
-
-    trigger: Trigger
-    switched_after: int | None  # the epoch; None: averaging has not started
-    averages: dict[str, Tensor]  # by parameter; empty before the first
-
-    def averaged(self, module: nn.Module) -> AbstractContextManager[None]:
-        """The module with its averages, where there are any, in place of its weights."""
+from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 
 
 @dataclass(frozen=True)
@@ -41,7 +28,7 @@ class RunContext:
     vocabulary: Sequence[str]  # words by index
     tokenizer: str | None  # what defines it, where the vocabulary does not
     metrics: MetricsFile
-    switch: Averaging
+    switch: AsgdSwitch
     signals: StopSignals  # catches signals that ask the process to end
     log: TrainLog  # for people
     check_lock: Callable[[], None]  # raises LockLost; called before a file is renamed

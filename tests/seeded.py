@@ -1,4 +1,4 @@
-"""Every test of the room starts from one seed, and no Python warning may be raised in it."""
+"""One seed for every test of a room, in which no Python warning may be raised."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Recurrent trunks: token ids to context vectors."""
+"""Trunks: token ids to context vectors."""

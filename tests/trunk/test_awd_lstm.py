@@ -107,17 +107,6 @@ def test_two_windows_equal_one_long_window_in_evaluation(cut):
     )
 
 
-def test_the_same_with_and_without_gradient():
-    """Training and evaluation may take different roads to it."""
-    model, tokens_TB = trunk().double(), tokens()
-    state = random_state(H, H, D)
-    with torch.no_grad():
-        expected = model(tokens_TB, state)
-    found = model(tokens_TB, state)
-    torch.testing.assert_close(found.raw_TBD, expected.raw_TBD)
-    torch.testing.assert_close(found.state, expected.state)
-
-
 def test_the_state_before_a_text_is_zero_and_has_each_layers_size():
     state = trunk().double().initial_state(B)
     assert [tuple(x.shape for x in layer) for layer in state] == [

@@ -1,17 +1,20 @@
 """A small language model of any trunk and head.
 
-Shapes: V vocabulary.
+Shapes: N contexts, V vocabulary.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from lmkit.data.windows import Batch
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture
+from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.schedule import WindowLength
@@ -58,3 +61,9 @@ def language_model(
         schedule=WindowLength(bptt),
         transform_lr=transform_lr,
     )
+
+
+def log_prob_matrix(model: Predictor, batches: Iterable[Batch]) -> Tensor:
+    """Log P of all contexts (N, V), whole batches at a time."""
+    with exact_evaluation(model):
+        return torch.cat([model.head.log_probs(hidden) for hidden, _ in model.head_inputs(batches)])

@@ -88,24 +88,17 @@ class PressRobustness(Analysis):
         options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
         with _steps(subject.name, num_steps(options)) as step:
             found = study(subject.model, chosen.batches, chosen.num_contexts, options, step)
-        epsilons = found.noise[0].effective_rank
         return Recorded(
             RanksUnderNoise(
                 split=subject.split(self.first),
-                num_contexts=found.num_contexts,
-                num_words=found.num_words,
-                true_rank=found.true_rank,
-                tolerance=found.tolerance,
                 factorisation=self.factorisation,
                 seed=self.seed,
-                round_trip_ranks=list(found.round_trip_ranks),
-                round_trip_errors=list(found.round_trip_errors),
-                noise=[each.c for each in found.noise],
-                press_ranks=[each.press_rank for each in found.noise],
-                predicted_ranks=[each.predicted_rank for each in found.noise],
-                effective_ranks={e: [n.effective_rank[e] for n in found.noise] for e in epsilons},
+                **found._asdict(),
             )
         )
+
+    def variant(self, record: Record) -> str:
+        return "last" if self.checkpoint == "last" else ""
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:

@@ -22,6 +22,7 @@ from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.experiment.load import changed_classes, restored_model
 from lmkit.experiment.make import make
+from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.model_spectra import fitting_spectrum
 from lmkit.measures.perplexity import safe_exp
 from lmkit.presentation.quantities import perplexity_text
@@ -69,7 +70,8 @@ class TrainedRun:
     def log_probs(self, text: Text) -> Tensor:
         """log P of every word where each token of the text stands: (N, V), nats, on the CPU."""
         model, windows = self._reading(text)
-        return torch.cat([rows_NV.cpu() for rows_NV in model.log_prob_rows(windows)])
+        blocks = log_prob_blocks(model, windows, windows.num_targets)
+        return torch.cat([rows_nV.cpu() for rows_nV, _ in blocks])
 
     def nll(self, text: Text) -> Tensor:
         """-log P of each token of the text: (N,), nats, on the CPU."""

@@ -93,10 +93,3 @@ class Predictor(nn.Module):
             with exact_evaluation(self):
                 nll_TB = self.head.token_nll(hidden_TBD, targets_TB)
             yield nll_TB
-
-    def log_prob_rows(self, batches: Iterable[Batch]) -> Iterator[Tensor]:
-        """Log P of all contexts, in order, batch by batch: (N, V)."""
-        for hidden_TBD, _ in self.head_inputs(batches):
-            with exact_evaluation(self):
-                rows_NV = self.head.log_probs(hidden_TBD)
-            yield rows_NV

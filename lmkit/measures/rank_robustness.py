@@ -14,6 +14,7 @@ from torch import Tensor
 from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import Predictor
+from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import press_tolerance
@@ -45,26 +46,19 @@ class RobustnessOptions(NamedTuple):
     seed: int  # of the noise
 
 
-class Noisy(NamedTuple):
-    """Ranks of the matrix with noise of variance c / V^2."""
-
-    c: float
-    press_rank: int
-    predicted_rank: float  # by random-matrix theory
-    effective_rank: dict[str, int | None]  # by epsilon; None where it is more than the true rank
-
-
 class Robustness(NamedTuple):
-    """The study of one matrix of rank `true_rank`."""
+    """The study of one matrix of rank `true_rank`; lists over c have an entry for each `noise`."""
 
     num_contexts: int
     num_words: int
     true_rank: int
     tolerance: float  # Press's for float64, relative to the first singular value
-    singular_values: list[float]  # those kept, relative to the first
     round_trip_ranks: list[int]  # before the first, and after each
     round_trip_errors: list[float]  # of each: ||product - matrix|| / ||matrix||, Frobenius
-    noise: list[Noisy]
+    noise: list[float]  # c: its variance is c / V^2
+    press_ranks: list[int]
+    predicted_ranks: list[float]  # by random-matrix theory
+    effective_ranks: dict[str, list[int | None]]  # by epsilon; None where more than the true rank
 
 
 def num_steps(options: RobustnessOptions) -> int:
@@ -89,7 +83,8 @@ def study(
     """
     _require_size(options, num_contexts, len(model.head.decoder_bias), model.device)
     step("log P")
-    return study_matrix(first_rows(model, batches, num_contexts), options, step)
+    rows_NV = torch.cat([rows for rows, _ in log_prob_blocks(model, batches, num_contexts)])
+    return study_matrix(rows_NV, options, step)
 
 
 def study_matrix(
@@ -105,26 +100,29 @@ def study_matrix(
             f"them is {values[-1] / values[0]:.1e} of the first): there is no rank to study"
         )
     tolerance = press_tolerance(num_contexts, num_words, torch.float64)
-    noise = []
+    press_ranks, predicted_ranks, effective = [], [], []
     for index, c in enumerate(options.noise):
         step(f"noise, c = {c:g}")
-        noise.append(_noisy(matrix_NV, c, options.seed + index, tolerance))
-    ranks, errors = _round_trips(matrix_NV, tolerance, options, step)
-    relative = [value / values[0] for value in values]
-    return Robustness(num_contexts, num_words, TRUE_RANK, tolerance, relative, ranks, errors, noise)
-
-
-def first_rows(model: Predictor, batches: Iterable[Batch], num_contexts: int) -> Tensor:
-    """Log P of the first contexts, float32."""
-    rows_NV = torch.empty(num_contexts, len(model.head.decoder_bias), device=model.device)
-    seen = 0
-    for block_NV in model.log_prob_rows(batches):
-        part_NV = block_NV[: num_contexts - seen]
-        rows_NV[seen : seen + len(part_NV)] = part_NV
-        seen += len(part_NV)
-        if seen == num_contexts:
-            break
-    return rows_NV
+        press_rank, by_epsilon = _noisy_ranks(matrix_NV, c, options.seed + index, tolerance)
+        deviation = noise_deviation(c, num_words)
+        press_ranks.append(press_rank)
+        predicted_ranks.append(
+            predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
+        )
+        effective.append(by_epsilon)
+    round_trip_ranks, round_trip_errors = _round_trips(matrix_NV, tolerance, options, step)
+    return Robustness(
+        num_contexts,
+        num_words,
+        TRUE_RANK,
+        tolerance,
+        round_trip_ranks,
+        round_trip_errors,
+        list(options.noise),
+        press_ranks,
+        predicted_ranks,
+        {f"{e:g}": [each[e] for each in effective] for e in EPSILONS},
+    )
 
 
 def _require_size(
@@ -167,10 +165,10 @@ def _rank(separated: Separated, tolerance: float) -> int:
     return int((separated.top_C > limit).sum()) + count_above(separated.rest_NV, limit)
 
 
-def _noisy(matrix_NV: Tensor, c: float, seed: int, tolerance: float) -> Noisy:
+def _noisy_ranks(
+    matrix_NV: Tensor, c: float, seed: int, tolerance: float
+) -> tuple[int, dict[float, int | None]]:
+    """Press's rank with that noise, and the effective ranks by epsilon."""
     separated = split_off(add_noise(matrix_NV, c, seed), TRUE_RANK)
-    effective = {f"{e:g}": separated_effective_rank(separated, e) for e in EPSILONS}
-    num_contexts, num_words = matrix_NV.shape
-    deviation = noise_deviation(c, num_words)
-    predicted = predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
-    return Noisy(c, _rank(separated, tolerance), predicted, effective)
+    effective = {e: separated_effective_rank(separated, e) for e in EPSILONS}
+    return _rank(separated, tolerance), effective

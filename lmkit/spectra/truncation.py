@@ -70,9 +70,9 @@ class Basis:
             self._gram.add(self._rows_NV[:, start : start + COLUMNS].T)
         left_Nk = _leading(self._gram, most)
         del self._gram
-        vectors_Vk = self._rows_NV.T @ left_Nk
+        product_Vk = self._rows_NV.T @ left_Nk
         del self._rows_NV, left_Nk
-        vectors_Vk = torch.linalg.qr(vectors_Vk).Q  # orthonormal near 0 too
+        vectors_Vk: Tensor = torch.linalg.qr(product_Vk).Q  # orthonormal near 0 too
         return vectors_Vk
 
 

@@ -30,6 +30,7 @@ from lmkit.data.windows import EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.language_models import log_prob_matrix
 
 T, B, NUM_WORDS = 9, 3, 50
 TRUNKS = ("awd_lstm", "transformer")
@@ -157,7 +158,7 @@ def test_singular_values_are_numpys(device):
     model = make_model(config_of("softmaxes+gss", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
     windows = EvalWindows(torch.randint(NUM_WORDS, (41, 2)), 70)
     for contexts in (30, 80):  # the Gram matrix of contexts, and of words
-        rows_NV = next(model.log_prob_rows(windows))[:contexts].double().cpu().numpy()
+        rows_NV = log_prob_matrix(model, windows)[:contexts].double().cpu().numpy()
         expected = np.linalg.svd(rows_NV, compute_uv=False)
         found = model_spectrum(model, windows, contexts).singular_values.cpu().numpy()
         assert np.abs(found - expected).max() < 1e-6 * expected[0]

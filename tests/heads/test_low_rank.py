@@ -19,7 +19,7 @@ from lmkit.heads.transforms import Identity
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.heads.conftest import MIXTURES, TRANSFORMS, E, V
-from tests.language_models import head_parts, language_model
+from tests.language_models import head_parts, language_model, log_prob_matrix
 
 RANK = 3
 
@@ -86,7 +86,7 @@ def test_the_spectrum_of_log_p_comes_from_the_factors():
     batches = list(EvalWindows(torch.randint(V, (12, 2)), 70))
     spectrum = model_spectrum(model, batches, 22)
     assert spectrum.measures.method == "factors"
-    rows = next(model.log_prob_rows(batches)).double()
+    rows = log_prob_matrix(model, batches).double()
     expected = torch.linalg.svdvals(rows)
     torch.testing.assert_close(spectrum.singular_values[:4], expected[:4], rtol=1e-4, atol=1e-4)
     assert float(spectrum.singular_values[4:].max()) == 0.0  # at most r + 2

@@ -9,11 +9,7 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
-from lmkit.measures.rank_robustness import (
-    RobustnessOptions,
-    first_rows,
-    study_matrix,
-)
+from lmkit.measures.rank_robustness import RobustnessOptions, study, study_matrix
 from lmkit.spectra.measures import EPSILONS
 from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
@@ -36,13 +32,13 @@ def test_ranks_of_the_study_are_those_of_full_decompositions():
     assert found.round_trip_ranks[0] == 10
     assert len(found.round_trip_ranks) == 3
     assert all(0 < error < 1e-13 for error in found.round_trip_errors)
-    for index, noisy in enumerate(found.noise):
-        values = torch.linalg.svdvals(add_noise(matrix, noisy.c, 5 + index))
-        assert noisy.press_rank == pytest.approx(press_rank(values, tolerance), abs=2)
-        assert noisy.press_rank == pytest.approx(noisy.predicted_rank, abs=3)
-        expected = {e: effective_rank(values, float(e)) for e in noisy.effective_rank}
-        assert noisy.effective_rank == expected
-    assert [noisy.press_rank > 10 for noisy in found.noise] == [True, True, False]
+    for index, c in enumerate(OPTIONS.noise):
+        values = torch.linalg.svdvals(add_noise(matrix, c, 5 + index))
+        assert found.press_ranks[index] == pytest.approx(press_rank(values, tolerance), abs=2)
+        assert found.press_ranks[index] == pytest.approx(found.predicted_ranks[index], abs=3)
+        for e in EPSILONS:
+            assert found.effective_ranks[f"{e:g}"][index] == effective_rank(values, e)
+    assert [rank > 10 for rank in found.press_ranks] == [True, True, False]
     assert len(steps) == 2 + 3
 
 
@@ -52,11 +48,11 @@ def test_the_largest_published_noises_are_measured(shape):
     options = OPTIONS._replace(round_trips=0, noise=[1e-2, 1e-7, 1e-12])
     found = study_matrix(rows, options, lambda name: None)
     matrix = keep_top(rows, 10)
-    for index, noisy in enumerate(found.noise):
-        values = torch.linalg.svdvals(add_noise(matrix, noisy.c, 5 + index))
-        assert noisy.press_rank == press_rank(values, found.tolerance) == 120
-        assert noisy.predicted_rank == pytest.approx(120, abs=0.01)
-        assert list(noisy.effective_rank.values()) == [
+    for index, c in enumerate(options.noise):
+        values = torch.linalg.svdvals(add_noise(matrix, c, 5 + index))
+        assert found.press_ranks[index] == press_rank(values, found.tolerance) == 120
+        assert found.predicted_ranks[index] == pytest.approx(120, abs=0.01)
+        assert [ranks[index] for ranks in found.effective_ranks.values()] == [
             rank if (rank := effective_rank(values, e)) <= 10 else None for e in EPSILONS
         ]
 
@@ -79,13 +75,21 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit, capsys):
     assert content["kind"] == "press_robustness"
     assert (content["checkpoint"], content["averaged"]) == ("best", True)
     loaded = load_run(tiny_run, "best", None, None)
-    rows = first_rows(loaded.model, loaded.data.eval_batches("test"), 300)
     chosen = OPTIONS._replace(factorisation="qr", noise=[1e-2, 1e-22, 1e-30])
-    expected = study_matrix(rows, chosen, lambda name: None)
-    assert content["round_trip_ranks"] == expected.round_trip_ranks
-    assert content["press_ranks"] == [noisy.press_rank for noisy in expected.noise]
-    ranks = [noisy.effective_rank["0.001"] for noisy in expected.noise]
-    assert content["effective_ranks"]["0.001"] == ranks
+    windows = loaded.data.eval_batches("test")
+    expected = study(loaded.model, windows, 300, chosen, lambda name: None)
+    assert content.items() >= expected._asdict().items()
+    lmkit("press_robustness", f"run={tiny_run}", *options, "checkpoint=last")
+    assert json.loads((tiny_run / "analysis" / "press_robustness.json").read_text()) == content
+    assert (tiny_run / "analysis" / "press_robustness_last.json").exists()
+
+
+def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run, largest_numel):
+    loaded = load_run(tiny_run, "best", None, None)
+    model, windows = loaded.model, loaded.data.eval_batches("test")
+    whole = next(iter(windows)).targets_TB.numel() * len(model.head.decoder_bias)
+    options = OPTIONS._replace(round_trips=0, noise=[])
+    assert largest_numel(lambda: study(model, windows, 20, options, print)) < whole
 
 
 @pytest.mark.parametrize(

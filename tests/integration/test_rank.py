@@ -13,6 +13,7 @@ from lmkit.analyses.rank import Rank, Ranks
 from lmkit.analyses.storing import measured
 from lmkit.experiment.load import load_run
 from lmkit.runs.folder import RunFolder
+from tests.language_models import log_prob_matrix
 
 
 def folders(runs: Path) -> list[RunFolder]:
@@ -29,7 +30,7 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
         stem = run.analysis / "rank_test_log_probs_300"
         assert stem.with_suffix(".svg").read_text().startswith("<?xml")
         loaded = load_run(run.path, "best", None, None)
-        rows = torch.cat([*loaded.model.log_prob_rows(loaded.data.eval_batches("test"))])[:300]
+        rows = log_prob_matrix(loaded.model, loaded.data.eval_batches("test"))[:300]
         expected = np.linalg.svd(rows.double().numpy(), compute_uv=False)
         values = found.arrays["singular_values"]
         assert np.abs(values - expected).max() < 1e-6 * expected[0]
@@ -84,7 +85,7 @@ def test_divergence_is_that_of_all_pairs(tiny_run, lmkit):
     lmkit("divergence", f"run={tiny_run}", "contexts=40")
     (found,) = measured(RunFolder(tiny_run), Divergence, "")
     loaded = load_run(tiny_run, "best", None, None)
-    rows = torch.cat([*loaded.model.log_prob_rows(loaded.data.eval_batches("test"))])[:40].double()
+    rows = log_prob_matrix(loaded.model, loaded.data.eval_batches("test"))[:40].double()
     pairs = (rows.exp().unsqueeze(1) * (rows.unsqueeze(1) - rows.unsqueeze(0))).sum(2)
     assert found.record.exact == pytest.approx(float(pairs.sum()) / (40 * 39))
 

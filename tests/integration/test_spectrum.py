@@ -20,6 +20,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.language_models import log_prob_matrix
 from tests.tiny import SMALL
 
 OPTIONS = (*SMALL, "max_epochs=3")
@@ -91,10 +92,7 @@ def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(runs):
     model, windows = loaded.model, loaded.data.eval_batches("test")
     factors = model_spectrum(model, windows, 500)
     gram = GramAccumulator(200)
-    for rows in model.log_prob_rows(windows):
-        gram.add(rows[: 500 - gram.num_rows])
-        if gram.num_rows == 500:
-            break
+    gram.add(log_prob_matrix(model, windows)[:500])
     values = gram.singular_values()
     assert factors.measures.method == "factors"
     assert factors.measures.press_rank <= 8 + 2
@@ -110,7 +108,7 @@ def test_either_side_gives_the_same_spectrum(runs, contexts):
     loaded = load_run(folder_of(runs, "mos").path, "best", None, None)
     model, windows = loaded.model, loaded.data.eval_batches("test")
     found = model_spectrum(model, windows, contexts)
-    rows = torch.cat(list(model.log_prob_rows(windows)))[:contexts]
+    rows = log_prob_matrix(model, windows)[:contexts]
     plain = torch.linalg.svdvals(rows.double())
     torch.testing.assert_close(
         found.singular_values / plain[0], plain / plain[0], rtol=0, atol=1e-7

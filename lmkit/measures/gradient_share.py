@@ -18,10 +18,10 @@ weight, V vocabulary.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
@@ -199,23 +199,16 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
 def _with_shares(found: Bottleneck, shares: GradientShares) -> Bottleneck:
     result = shares.result()
     finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
-    ascending = finite.sort().values
+    low, high = np.quantile(finite.cpu().numpy(), [0.05, 0.95]).tolist()
     return found._replace(
         num_components=len(result.per_context_N) // found.num_contexts,
         decoder_rank=shares.rank,
         share=result.total,
         mean_share=float(finite.mean()),
-        low_share=_quantile(ascending, 0.05),
-        high_share=_quantile(ascending, 0.95),
+        low_share=low,
+        high_share=high,
         isotropic_share=(shares.rank / found.num_words) ** 0.5,
     )
-
-
-def _quantile(ascending: Tensor, share: float) -> float:
-    """Like `Tensor.quantile`, which refuses more than 2^24 values."""
-    place = share * (len(ascending) - 1)
-    below = math.floor(place)
-    return float(torch.lerp(ascending[below], ascending[math.ceil(place)], place - below))
 
 
 def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tensor:

@@ -83,18 +83,18 @@ def _flops(model: LanguageModel) -> list[tuple[int, int]]:
     """Forward alone, and with backward, of trunk and head for a token."""
     trunk, head = model.train().trunk, model.head
     with torch.device("meta"):
-        tokens_11 = torch.zeros(1, 1, dtype=torch.long)
+        token, target_1 = trunk.one_token(), torch.zeros(1, dtype=torch.long)
         # with a gradient, as within a window the state before a token has
         state = [(_learning(first), _learning(second)) for first, second in trunk.initial_state(1)]
         outputs: list[Tensor] = []
 
         def read() -> Tensor:
-            outputs[:] = [model.head_input(trunk(tokens_11, state))]
+            outputs[:] = [model.head_input(trunk(token, state))]
             return outputs[0].sum()
 
         def lose() -> Tensor:
             inputs = head.formula_inputs(_learning(outputs[0].detach()))
-            arguments = (inputs, tokens_11.flatten())
+            arguments = (inputs, target_1)
             nll_1: Tensor = functional_call(head, head.formula_weights(), arguments)
             return nll_1.sum()
 

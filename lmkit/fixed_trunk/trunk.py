@@ -64,6 +64,10 @@ class FixedTrunk(Trunk):
             "head.start=trunk to start with the trunk's own decoder"
         )
 
+    def one_token(self) -> Tensor:
+        """A context (1, 1, D)."""
+        return torch.zeros(1, 1, self.out_dim)
+
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """None: the contexts hold it."""
         return []

@@ -52,6 +52,10 @@ class Trunk(nn.Module, ABC):
         vectors_VE: np.ndarray = self.embedding_weight.detach().cpu().numpy()
         return vectors_VE
 
+    def one_token(self) -> Tensor:
+        """An input (1, 1) of one token, to count what reading it takes."""
+        return torch.zeros(1, 1, dtype=torch.long)
+
     @abstractmethod
     def initial_state(self, batch_size: int) -> list[LayerState]:
         """The state at the start of a text."""

@@ -19,6 +19,7 @@ from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
 from lmkit.experiment.make import make
+from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.start import start_as
@@ -230,6 +231,14 @@ def test_a_trunks_vocabulary_and_subwords_are_those_of_its_checkpoint(
             edited.load()
     else:
         assert edited.load().vocabulary == vocabulary
+
+
+@pytest.mark.parametrize("overrides", [["trunk.rms=0.5"], ["windows=contexts"]])
+def test_only_the_head_has_a_size(head_config, overrides):
+    """A decoder of 60 words on contexts of 8 numbers; a product has two in the backward pass."""
+    found = model_sizes(model_without_weights(head_config(*overrides), 60))
+    assert found["trunk"] == (0, 0, 0, 0, 0)
+    assert found["head"][3:] == found["total"][3:] == (2 * 60 * 8, 3 * 2 * 60 * 8)
 
 
 def test_patience_ends_a_run_that_is_never_averaged(train_head):

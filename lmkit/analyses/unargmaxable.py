@@ -48,7 +48,7 @@ class Unargmaxable(Analysis):
         contexts: how many contexts, from its start, at most; None or "all": all.
     """
 
-    name, record = "unargmaxable", UnargmaxableWords
+    name, record, version = "unargmaxable", UnargmaxableWords, 2
     title = "Words that no context can make the likeliest"
 
     def __init__(self, *, split: str, contexts: int | str | None) -> None:
@@ -103,4 +103,4 @@ def _words(subject: Subject) -> tuple[np.ndarray, tuple[str, ...]]:
         corpus = subject.language_model[1].corpus
         return corpus.train_word_counts(), corpus.vocabulary
     text, num_words = subject.loaded_pretrained.text, len(subject.model.head.decoder_bias)
-    return np.bincount(text.tokens, minlength=num_words), text.tokenizer.shown(num_words)
+    return np.bincount(text.ids, minlength=num_words), text.tokenizer.shown(num_words)

@@ -108,16 +108,16 @@ class TokenizedText:
     def __init__(self, text: str, tokenizer: Subwords) -> None:
         self.text, self.tokenizer = text, tokenizer
         self.prefix = tokenizer.prefix
-        self._ids = tokenizer.encode(text)
+        self.ids: np.ndarray = tokenizer.encode(text)
         # what is predicted first follows the last token of the prefix
         self.tokens: np.ndarray = np.concatenate(
-            [np.array(self.prefix[-1:], dtype=np.int64), self._ids]
+            [np.array(self.prefix[-1:], dtype=np.int64), self.ids]
         )
 
     @cached_property
     def lost(self) -> str | None:
         """Why bits per byte would be those of another text; None where all of it is kept."""
-        found = self.tokenizer.lost(self.text, self._ids.tolist())
+        found = self.tokenizer.lost(self.text, self.ids.tolist())
         return None if found is None else f"the tokenizer does not keep the text: {found}"
 
     def num_bytes(self, num_contexts: int) -> int | None:

@@ -332,6 +332,22 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
         assert bound - 1 <= found["update_rank"] <= bound
 
 
+def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, lmkit):
+    """Of llama, whose tokenizer puts <s> before a text; all words but two lie between these."""
+    folder = Path(shutil.copytree(made / "llama", here / "llama"))
+    model = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    weight_VD = torch.nn.init.zeros_(model.get_output_embeddings().weight)
+    weight_VD.data[[290, 291], 0] = torch.tensor([1.0, -1])
+    model.save_pretrained(folder)
+    lmkit("unargmaxable", *options(here, "llama", f"text={made / 'text.txt'}", "contexts=20"))
+    found = parse_json((here / "pretrained/llama/analysis/unargmaxable.json").read_bytes())
+    tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+    ids = tokenizer((made / "text.txt").read_text("utf-8"), add_special_tokens=False)["input_ids"]
+    assert found["unargmaxable"] == 302
+    assert (found["occurring"], found["occurrences"]) == (len(set(ids)), len(ids))
+    assert found["occurrence_share"] == 1
+
+
 @pytest.mark.parametrize("marks", ["<s>", "<unk>", "</s> <|endoftext|>"])
 def test_special_tokens_in_a_text_are_text(marks):
     """PTB's <unk> costs every model its bytes, whatever its tokenizer keeps for itself."""

@@ -142,6 +142,8 @@ def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
 
 
 def _pretrained_source(config: DictConfig) -> _TrunkSource:
+    from lmkit.pretrained.windows import window_and_stride  # brings torch
+
     trunk, data = config.trunk, config.data
     place = trunk.of.removeprefix(_HF)
     if data.get("_target_") != _TEXT:
@@ -154,7 +156,9 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
     text = OmegaConf.to_container(data, resolve=True)
     assert isinstance(text, dict)
     text |= {"tokenizer": "hf", "tokenizer_of": folder, "vocab_size": None}
-    window = trunk.window or facts.window
+    window, stride = window_and_stride(
+        trunk.window, trunk.stride, facts.longest, facts.prefix, "trunk."
+    )
     of = f"{name} on {text.get('short_title') or text['name']}"
     section = {
         "_target_": f"{_CONTEXTS}Pretrained",
@@ -168,7 +172,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
         "weights_sha256": weights_sha256,
         "out_dim": facts.dim,
         "window": window,
-        "stride": trunk.stride or max(1, window // 2),
+        "stride": stride,
         "dtype": trunk.dtype,
         "text": text,
         "root": text["root"],
@@ -179,12 +183,19 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
 @lru_cache
 def _read_pretrained(place: str) -> tuple[str, Any, str]:
     """Folder, facts and digest of a pretrained model; one of the hub is fetched."""
+    from lmkit.data.subwords import FILE
     from lmkit.fixed_trunk.corpus import files_sha256
     from lmkit.pretrained.loading import downloaded, facts_of
     from lmkit.pretrained.source import find_checkpoints
 
-    (*others, checkpoint) = find_checkpoints(place, None)
+    option = f"trunk.of={_HF}"
+    (*others, checkpoint) = find_checkpoints(place, None, option)
     if others:
-        raise UserError(f"trunk.of={_HF}{place} selects {len(others) + 1} models: give one")
-    facts, folder = facts_of(checkpoint), downloaded(checkpoint)
+        raise UserError(f"{option}{place} selects {len(others) + 1} models: give one")
+    facts, folder = facts_of(checkpoint, option), downloaded(checkpoint)
+    if not (Path(folder) / FILE).is_file():
+        raise UserError(
+            f"{option}{place} has no {FILE}; "
+            f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
+        )
     return folder, facts, files_sha256(folder)

@@ -315,7 +315,9 @@ class ContextsOfPretrained(TrunkContexts):
             )
         checkpoint = Checkpoint(self.folder, None, self.name, None)
         text = " ".join(["the of and to in a is that for it"] * 8)  # on which its head is checked
-        return load_pretrained(checkpoint, text, window=self.window, stride=self.stride)
+        return load_pretrained(
+            checkpoint, text, window=self.window, stride=self.stride, option="trunk.of=hf:"
+        )
 
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
         import torch

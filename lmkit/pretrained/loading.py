@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -24,9 +25,7 @@ from lmkit.heads.predictor import AnyBatch
 from lmkit.measures.contexts import with_bar
 from lmkit.pretrained.model import PretrainedModel, pretrained_model
 from lmkit.pretrained.source import Checkpoint
-from lmkit.pretrained.windows import StrideWindows, TokenizedText
-
-MOST = 1024  # tokens per window, unless the user asks for more
+from lmkit.pretrained.windows import StrideWindows, TokenizedText, window_and_stride
 
 
 class LoadedPretrained(NamedTuple):
@@ -53,17 +52,22 @@ class ModelFacts(NamedTuple):
     num_words: int  # rows of its output layer
     dim: int  # of its contexts
     prefix: tuple[int, ...]  # the tokens that its tokenizer puts before every text
-    window: int  # tokens that it reads at a time
+    longest: int | None  # tokens that it can read at a time; None: any number
     cap: float | None  # the soft cap on its logits that its configuration declares
 
 
-def facts_of(checkpoint: Checkpoint) -> ModelFacts:
-    """Raises: UserError when there is no such model, or it comes without a tokenizer."""
+def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
+    """Raises: UserError when there is no such model, or it comes without a tokenizer.
+
+    Args:
+        option: that names the model, for messages.
+    """
     transformers, where = _transformers(), _where(checkpoint)
-    config = _from(transformers.AutoConfig, where).get_text_config()
-    prefix = _tokenizer(transformers, where).prefix
+    with _told_of(option, checkpoint):
+        config = _from(transformers.AutoConfig, where).get_text_config()
+        prefix = _tokenizer(transformers, where).prefix
     cap = config.to_dict().get("final_logit_softcapping")
-    return ModelFacts(config.vocab_size, config.hidden_size, prefix, _window(config), cap)
+    return ModelFacts(config.vocab_size, config.hidden_size, prefix, _longest(config), cap)
 
 
 def load_pretrained(
@@ -73,14 +77,15 @@ def load_pretrained(
     window: int | None,
     stride: int | None,
     threads: int | None = None,
+    option: str = "hf=",
 ) -> LoadedPretrained:
     """Loads a model and its tokenizer; a folder is read without asking the network for anything.
 
     Args:
         text: that it reads.
-        window: tokens that it reads at a time; None: the model's maximum, at most `MOST`.
-        stride: tokens that the window moves; None: half the window.
+        window, stride: see `window_and_stride`.
         threads: of the CPU; None: as many as PyTorch takes.
+        option: that names the model, for messages.
 
     Raises: UserError when there is no such model, it cannot be measured, or the text is too short.
     """
@@ -88,29 +93,34 @@ def load_pretrained(
     if threads is not None:
         torch.set_num_threads(threads)
     where = _where(checkpoint)
-    try:
+    with _told_of(option, checkpoint):
         if checkpoint.is_local:
             _require_safetensors(Path(checkpoint.place))
         config = _from(transformers.AutoConfig, where)
-        size = _window(config.get_text_config(), window)
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
-        step = stride or max(1, size // 2)
-        windows = StrideWindows(tokenized.tokens, size, step, tokenized.prefix)
+        longest, prefix = _longest(config.get_text_config()), tokenized.prefix
+        sizes = window_and_stride(window, stride, longest, prefix)
+        windows = StrideWindows(tokenized.tokens, *sizes, prefix)
         body = _body(transformers, config, where)
         model = pretrained_model(body, next(iter(windows)).inputs_TB[:, 0])
-    except UserError as error:
-        raise UserError(f"hf={checkpoint.place}: {error}") from None
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedPretrained(checkpoint, model, tokenized, windows)
 
 
-def _window(config: Any, wanted: int | None = None) -> int:
-    """Tokens that a model reads at a time. Raises: UserError if it cannot read so many."""
+@contextmanager
+def _told_of(option: str, checkpoint: Checkpoint) -> Iterator[None]:
+    """Puts the model before what is wrong with it."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{option}{checkpoint.place}: {error}") from None
+
+
+def _longest(config: Any) -> int | None:
+    """Tokens that a model can read at a time."""
     longest: int | None = getattr(config, "max_position_embeddings", None)
-    if wanted is not None and longest is not None and wanted > longest:
-        raise UserError(f"window={wanted} is more than the {longest} tokens that it can read")
-    return wanted or min(longest or MOST, MOST)
+    return longest
 
 
 def _where(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -175,7 +185,7 @@ def _require_safetensors(folder: Path) -> None:
             f"weights must be in safetensors, but there are {found}; save_pretrained of a current "
             f"transformers writes them"
         )
-    for index in folder.glob("*.index.json"):
+    for index in folder.glob("*.safetensors.index.json"):
         try:
             names = set(map(str, json.loads(index.read_bytes())["weight_map"].values()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):

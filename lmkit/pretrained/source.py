@@ -16,7 +16,13 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmkit.errors.user_error import UserError, require_count, require_folder, require_names
+from lmkit.errors.user_error import (
+    UserError,
+    require_count,
+    require_folder,
+    require_names,
+    require_text,
+)
 from lmkit.runs.folder import RunFolder
 
 CONFIG = "config.json"
@@ -43,25 +49,30 @@ class Checkpoint(NamedTuple):
         return Path(self.place).is_dir()
 
 
-def find_checkpoints(places: object, revisions: object) -> list[Checkpoint]:
+def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> list[Checkpoint]:
     """The checkpoints that the options hf and revision select, by model, then by step.
+
+    Args:
+        option: that names the places, for messages.
 
     Raises: UserError for a place that is none, or two checkpoints of one name.
     """
-    texts = require_names("hf", places, "models")
+    texts = require_names(option.removesuffix("="), places, "models")
     wanted = [] if revisions is None else require_names("revision", revisions, "revisions")
     found: list[Checkpoint] = []
     for text in texts:
-        found += _at(text, wanted)
+        found += _at(text, wanted, option)
     found.sort(key=lambda each: (each.family, each.step or 0))
     names = [each.name for each in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
-        raise UserError(f"hf={places} means two models with the name {twice}: measure them apart")
+        raise UserError(
+            f"{option}{places} means two models with the name {twice}: measure them apart"
+        )
     return found
 
 
-def _at(text: str, revisions: Sequence[str]) -> list[Checkpoint]:
+def _at(text: str, revisions: Sequence[str], option: str) -> list[Checkpoint]:
     folders = [Path(text)] if Path(text).exists() else [Path(p) for p in sorted(glob.glob(text))]
     if folders and revisions:
         raise UserError(f"revision is of names on the hub, but hf={text} is a folder")
@@ -69,12 +80,12 @@ def _at(text: str, revisions: Sequence[str]) -> list[Checkpoint]:
         found = [each for folder in folders for each in _in_folder(folder)]
         if not found:
             raise UserError(
-                f"hf={text} holds no {CONFIG}: give a folder that save_pretrained wrote, or one "
-                f"that holds such folders"
+                f"{option}{text} holds no {CONFIG}: give a folder that save_pretrained wrote, or "
+                f"one that holds such folders"
             )
         return found
     if re.search(r"^[./~]|/.*/|[*?\[]|/$", text):
-        raise UserError(f"hf={text} is no folder")
+        raise UserError(f"{option}{text} is no folder")
     name = text.rpartition("/")[2]
     if not revisions:
         return [Checkpoint(text, None, name, None)]
@@ -128,6 +139,7 @@ class PretrainedSource:
                 require_count(option, value, least)
         if text is None:
             raise UserError("text is not set: the models of hf= read a file, text=FILE")
+        require_text("text", text)
         require_folder("out", out)
         self.window, self.stride, self.out = window, stride, Path(out)
         self.text_name, self.text = Path(text).name, _read(text)

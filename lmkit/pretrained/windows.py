@@ -19,6 +19,42 @@ from torch import Tensor
 from lmkit.data.subwords import Subwords
 from lmkit.errors.user_error import UserError, require_count
 
+MOST = 1024  # tokens per window, unless the user asks for more
+
+
+def window_and_stride(
+    window: int | None,
+    stride: int | None,
+    longest: int | None,
+    prefix: Sequence[int],
+    section: str = "",
+) -> tuple[int, int]:
+    """How many tokens a model reads at a time, and how many the window moves.
+
+    Args:
+        window, stride: the options; None: the model's maximum, at most `MOST`; half the window.
+        longest: the model's maximum; None: it has none.
+        prefix: the tokens that every window begins with.
+        section: of the options, for messages: "trunk.".
+
+    Raises: UserError naming the option.
+    """
+    size = min(longest or MOST, MOST) if window is None else window
+    require_count(f"{section}window", size, 2)
+    if longest is not None and size > longest:
+        raise UserError(
+            f"{section}window={size} is more than the {longest} tokens that the model can read"
+        )
+    step = max(1, size // 2) if stride is None else stride
+    require_count(f"{section}stride", step)
+    most = size - len(prefix)
+    if step > most:
+        begins = f" that begin with {len(prefix)} special tokens" if len(prefix) > 1 else ""
+        raise UserError(
+            f"{section}stride={step} must be at most {most} with windows of {size}{begins}"
+        )
+    return size, step
+
 
 class StrideWindow(NamedTuple):
     """One window; its last n contexts are new."""
@@ -54,20 +90,12 @@ class StrideWindows:
         stride: tokens that each window adds.
         prefix: the P tokens that every window begins with, in the place of its first ones.
 
-    Raises: UserError for a stride that does not fit, or a text with nothing to predict.
+    Raises: UserError for a text with nothing to predict.
     """
 
     def __init__(
         self, tokens: np.ndarray, window: int, stride: int, prefix: Sequence[int] = ()
     ) -> None:
-        require_count("window", window, 2)
-        require_count("stride", stride)
-        most = window - len(prefix)
-        if stride > most:
-            begins = f" that begin with {len(prefix)} special tokens" if len(prefix) > 1 else ""
-            raise UserError(
-                f"stride={stride} must be at most {most} with windows of {window}{begins}"
-            )
         if len(tokens) < 2:
             raise UserError(f"a text of {len(tokens)} tokens has none to predict")
         self.window, self.stride, self.prefix = window, stride, tuple(prefix)

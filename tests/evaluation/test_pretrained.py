@@ -516,6 +516,14 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, mad
     assert not (here / "pretrained").exists()
 
 
+def test_weights_in_another_format_may_lie_beside_safetensors(made, here):
+    folder = Path(shutil.copytree(made / "gpt2", here / "gpt2"))
+    index = {"metadata": {}, "weight_map": {"transformer.wte.weight": "pytorch_model-1.bin"}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
+    (checkpoint,) = find_checkpoints(str(folder), None)
+    load_pretrained(checkpoint, "the company said", window=None, stride=None)
+
+
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -524,11 +532,13 @@ def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, mad
         ("hf=./nowhere", "hf=./nowhere is no folder"),
         ("hf=someone/model", "it is not a folder, and Hugging Face's hub cannot be reached"),
         ("hf={made}/gpt2 revision=step1", "revision is of names on the hub, but hf="),
-        ("hf={made}/gpt2 window=33", "window=33 is more than the 32 tokens that it can read"),
+        ("hf={made}/gpt2 window=33", "window=33 is more than the 32 tokens that the model can"),
         ("hf={made}/gpt2 window=8 stride=9", "stride=9 must be at most 8 with windows of 8"),
         ("hf={made}/gpt2 text=none.txt", "text=none.txt is no file"),
         ("hf={made}/gpt2 text=empty.txt", "text=empty.txt holds no text"),
         ("hf={made}/gpt2 text=bytes.txt", "text=bytes.txt is no text in UTF-8: byte 1"),
+        ("hf={made}/gpt2 text=2026", "text must be a text, but is 2026; quotes make"),
+        ("hf={made}/gpt2 text=[a,b]", "text must be a text, but is ['a', 'b']"),
         ("hf={made}/gpt2 text=null", "text is not set: the models of hf= read a file, text=FILE"),
         ("hf={made}/gpt2 split=valid", "split does not go with hf="),
         ("hf={made}/gpt2 matrix=transformed_logits", "only a head with one context and a"),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -129,3 +131,37 @@ def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made
     config["data"]["weights_sha256"] = "0" * 64
     with pytest.raises(UserError, match="is not the one of these contexts"):
         run(config)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["trunk.window=0"], r"trunk\.window must be a whole number of at least 2, but is 0"),
+        (["trunk.window=8.5"], r"trunk\.window must be a whole number of at least 2, but is 8\.5"),
+        (["trunk.window=99"], r"trunk\.window=99 is more than the 32 tokens that the model can"),
+        (["trunk.stride=0"], r"trunk\.stride must be a whole number of at least 1, but is 0"),
+        (["trunk.stride=x"], r"trunk\.stride must be a whole number of at least 1, but is 'x'"),
+        (["trunk.stride=25"], r"trunk\.stride=25 must be at most 24 with windows of 24"),
+        (["trunk.of=hf:./nowhere"], r"trunk\.of=hf:\./nowhere is no folder"),
+        (["trunk.of=hf:"], r"trunk\.of=hf: must name models"),
+    ],
+)
+def test_a_mistake_is_named_before_contexts_are_computed(config_of, overrides, message):
+    with pytest.raises(UserError, match=f"^{message}"):
+        config_of("gpt2", *overrides)
+
+
+@pytest.mark.parametrize(
+    ("is_older", "message"), [(True, r"has no tokenizer\.json; "), (False, "comes without")]
+)
+def test_a_model_without_its_tokenizers_file_is_named(made, config_of, tmp_path, is_older, message):
+    """GPT-2 in its older form, which transformers reads, or without a tokenizer."""
+    folder = Path(shutil.copytree(made / "gpt2", tmp_path / "gpt2"))
+    for file in folder.glob("tokenizer*"):
+        file.unlink()
+    if is_older:
+        model = json.loads((made / "gpt2/tokenizer.json").read_text())["model"]
+        (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
+        (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])))
+    with pytest.raises(UserError, match=rf"^trunk\.of=hf:{re.escape(str(folder))}.*{message}"):
+        config_of(str(folder))

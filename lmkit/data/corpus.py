@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from lmkit.data.text_files import SPLITS, TextFiles
 from lmkit.data.tokenizer import EOS, Tokenizer, Words, lines_of, words_of
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_text
 
 if TYPE_CHECKING:  # a finished run is reported without NumPy
     import numpy as np
@@ -208,6 +208,7 @@ class TextCorpus(Corpus):
                 "each other"
             )
         if tokenizer_of is not None:
+            require_text("data.tokenizer_of", tokenizer_of)
             kind = Path(tokenizer_of).name
         if tokenizer != "spaces":
             self.unit = "subwords"

@@ -94,7 +94,13 @@ def download(corpus: str, root: Path, sources: Mapping[str, Sequence[PublicFile]
     except OSError as error:
         raise UserError(f"root={root}: {folder} cannot be made: {error.strerror}") from None
     missing = [wanted for wanted in sources[corpus] if not _is_there(folder / wanted.name, wanted)]
-    with tempfile.TemporaryDirectory(prefix=".download-", dir=folder) as scratch:
+    if not missing:
+        return folder
+    try:
+        made = tempfile.TemporaryDirectory(prefix=".download-", dir=folder)
+    except OSError as error:
+        raise UserError(f"root={root}: {folder} cannot be written: {error.strerror}") from None
+    with made as scratch:
         for url in dict.fromkeys(wanted.url for wanted in missing):
             fetched = Path(scratch) / url.rpartition("/")[2]
             _fetch(url, fetched)

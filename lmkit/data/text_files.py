@@ -13,7 +13,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_number
 
 SPLITS = ("train", "valid", "test")
 DOWNLOADABLE = ("penn", "wikitext-2")
@@ -28,16 +28,17 @@ class SplitFiles:
 
     Args:
         root: folder that holds the corpora; None where the user has not said it yet.
-        folder: the corpus's own folder below `root`, "." where `root` is that folder.
+        folder: the corpus's own folder below `root`, which LMKIT_DATA may give, too; "." where
+            `root` is that folder.
         suffix: of the files, with its dot.
-        in_environment: whether the configuration also takes `root` from LMKIT_DATA.
     """
 
-    def __init__(self, root: str | None, folder: str, suffix: str, in_environment: bool) -> None:
-        if root is None and in_environment:  # as in the configuration of a run that was kept
+    def __init__(self, root: str | None, folder: str, suffix: str) -> None:
+        self.in_environment = folder != "."
+        if root is None and self.in_environment:  # as in the configuration of a run that was kept
             root = os.environ.get("LMKIT_DATA")
         self.root = None if root is None else str(root)  # a folder may be called 2026
-        self.folder, self.suffix, self.in_environment = folder, suffix, in_environment
+        self.folder, self.suffix = folder, suffix
 
     def read(self, split: str) -> bytes:
         """The bytes of a split. Raises: UserError when `data.root` is unset or lacks the file."""
@@ -68,11 +69,8 @@ class SplitFiles:
         try:
             return raw.decode("utf-8").removeprefix("\ufeff")
         except UnicodeDecodeError as error:
-            line = raw.count(b"\n", 0, error.start) + 1
-            raise UserError(
-                f"{self.named(split, line)}: the byte 0x{raw[error.start]:02x} is not UTF-8 text; "
-                f"convert the file to UTF-8"
-            ) from None
+            line = len(raw[: error.start + 1].splitlines())
+            raise _not_utf8(self.named(split, line), error) from None
 
     def named(self, split: str, line: int | None = None) -> str:
         """Where a split, or a line of it (from 1), is found, for messages."""
@@ -113,8 +111,8 @@ class TextFiles(SplitFiles):
     """
 
     def __init__(self, root: str | None, folder: str, field: str, held_out: float) -> None:
-        super().__init__(root, folder, FORMS[0], in_environment=folder in DOWNLOADABLE)
-        if not 0 < held_out < 0.5:
+        super().__init__(root, folder, FORMS[0])
+        if not 0 < require_number("data.held_out", held_out) < 0.5:
             raise UserError(f"data.held_out must be between 0 and 0.5, but is {held_out}")
         self.field, self.held_out = field, held_out
 
@@ -138,9 +136,9 @@ class TextFiles(SplitFiles):
             raise UserError(f"data.root={self.root} is a file whose name must end in {_ENDINGS}")
         raw = super().read(split)
         if path.suffix == ".gz":
-            raw, path = _decompressed(raw, path), path.with_suffix("")
+            raw = _decompressed(raw, path)
         lines = list(enumerate(raw.splitlines(keepends=True), 1))
-        if path.suffix == ".jsonl":
+        if path.name.endswith((".jsonl", ".jsonl.gz")):
             lines = [
                 (n, self._record(f"{path}, line {n}", line)) for n, line in lines if line.strip()
             ]
@@ -162,6 +160,8 @@ class TextFiles(SplitFiles):
         """The text of a line of JSON."""
         try:
             record = json.loads(line)
+        except UnicodeDecodeError as error:
+            raise _not_utf8(where, error) from None
         except (ValueError, RecursionError):
             raise UserError(f"{where}: it is not JSON, as each line must be") from None
         return self._text_of(record, where)
@@ -217,6 +217,11 @@ class TextFiles(SplitFiles):
             )
         end = ends[SPLITS.index(split)]
         return pieces[0 if split == "train" else end - held : end]
+
+
+def _not_utf8(where: str, error: UnicodeDecodeError) -> UserError:
+    byte = error.object[error.start]
+    return UserError(f"{where}: the byte 0x{byte:02x} is not UTF-8 text; convert the file to UTF-8")
 
 
 def _decompressed(raw: bytes, path: Path) -> bytes:

@@ -122,7 +122,7 @@ class DialogueCorpus(Corpus):
         require_count("data.num_words", num_words, len(SPECIAL) + 1)
         if train_dialogues is not None:
             require_count("data.train_dialogues", train_dialogues)
-        self.files = SplitFiles(root, folder, ".tsv", in_environment=True)
+        self.files = SplitFiles(root, folder, ".tsv")
         self.tokenizer, self.lowercase = tokenizer, lowercase
         self.num_words, self.train_dialogues = num_words, train_dialogues
 

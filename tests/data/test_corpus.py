@@ -97,6 +97,7 @@ def test_fingerprint_changes_with_any_byte_and_with_nothing_else(tmp_path):
             {"valid": "erste Zeile\nGrü".encode() + "ße\n".encode("latin-1")},
             "line 2: the byte 0xdf is not UTF-8",
         ),
+        ({"valid": b"a cat\r\na dog\rthe \xdf"}, "line 3: the byte 0xdf is not UTF-8"),
     ],
 )
 def test_what_cannot_be_read_is_named_with_file_and_line(tmp_path, texts, message):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import tempfile
 import threading
 import zipfile
 from collections.abc import Iterator
@@ -157,6 +158,17 @@ def test_a_host_that_cannot_be_reached_and_a_root_that_is_a_file_are_one_line(tm
     (tmp_path / "file").touch()
     with pytest.raises(UserError, match=r"file/penn cannot be made: Not a directory"):
         download("penn", tmp_path / "file", plain(host))
+
+
+def test_a_folder_that_cannot_be_written_is_named_unless_all_is_there(host, tmp_path, monkeypatch):
+    def denied(**_):
+        raise PermissionError(13, "Permission denied")
+
+    download("penn", tmp_path / "whole", plain(host))
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", denied)
+    assert download("penn", tmp_path / "whole", plain(host)) == tmp_path / "whole" / "penn"
+    with pytest.raises(UserError, match=r"/penn cannot be written: Permission denied"):
+        download("penn", tmp_path, plain(host))
 
 
 def test_command_line(host, tmp_path, monkeypatch, capsys):

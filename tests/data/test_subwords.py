@@ -170,6 +170,7 @@ def test_fingerprints_know_the_subwords(folder, tmp_path):
         ({"tokenizer": "hf", "tokenizer_of": "x", "vocab_size": 300}, r"vocab_size=300 is for"),
         ({"tokenizer": "hf"}, r"need each other"),
         ({"tokenizer_of": "x"}, r"need each other"),
+        ({"tokenizer": "hf", "tokenizer_of": 3}, r"data\.tokenizer_of must be a text, but is 3"),
     ],
 )
 def test_options_that_do_not_go_together_are_refused(options, message):

@@ -131,6 +131,7 @@ def test_a_split_that_blank_lines_leave_empty_is_named(tmp_path, name):
     [
         (b'{"text": "a"}\n{"text"\n', r"train\.jsonl, line 2: it is not JSON, as each"),
         (b"[" * 100_000, r"line 1: it is not JSON"),
+        ('{"text": "Grüße"}'.encode("latin-1"), r"line 1: the byte 0xfc is not UTF-8 text; conv"),
         (b'{"body": "a", "id": 3}\n', r"no text in data\.field=text; there are: body, id"),
         (b'{"text": 3}\n', r"line 1: it has no text in data\.field=text"),
         (b"3\n", r"there are: no fields"),
@@ -145,6 +146,9 @@ def test_records_that_hold_no_text_are_named(tmp_path, raw, message):
     (tmp_path / "texts" / "train.jsonl").write_bytes(raw)
     with pytest.raises(UserError, match=message):
         corpus(root).fingerprint()
+    (tmp_path / "all.jsonl.gz").write_bytes(gzip.compress(raw))
+    with pytest.raises(UserError, match=r"all\.jsonl\.gz, line \d: "):
+        corpus(str(tmp_path / "all.jsonl.gz")).fingerprint()
 
 
 def test_what_cannot_be_read_is_named(tmp_path):
@@ -162,6 +166,9 @@ def test_what_cannot_be_read_is_named(tmp_path):
         corpus(str(tmp_path / "short.txt")).fingerprint()
     for share in (0, 0.5, -1):
         with pytest.raises(UserError, match=r"data\.held_out must be between 0 and 0\.5"):
+            corpus(root, held_out=share)
+    for share in ("x", None):
+        with pytest.raises(UserError, match=r"data\.held_out must be a finite number, but is "):
             corpus(root, held_out=share)
     broken = data_set(tmp_path / "set", LINES)
     (tmp_path / "set" / "state.json").write_text("{}")

@@ -60,10 +60,10 @@ def folder(tmp_path_factory) -> Path:
     return write(tmp_path_factory.mktemp("dialogues"), TEXTS)
 
 
-def corpus(folder: Path, **options: object) -> DialogueCorpus:
+def corpus(folder: Path, /, **options: object) -> DialogueCorpus:
     defaults = {"tokenizer": "word_punct", "lowercase": True, "num_words": 50}
-    defaults |= {"train_dialogues": None, "name": "few", "folder": "."}
-    return DialogueCorpus(root=str(folder), **defaults | options)
+    defaults |= {"train_dialogues": None, "name": "few", "root": str(folder), "folder": "."}
+    return DialogueCorpus(**defaults | options)
 
 
 def config(folder: Path, *overrides: str, mixture: str = "none") -> dict:

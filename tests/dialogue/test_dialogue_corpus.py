@@ -108,6 +108,17 @@ def test_missing_files_and_bad_options_are_named(tmp_path, folder):
         corpus(write(tmp_path, {k: v for k, v in TEXTS.items() if k != "train"})).load()
 
 
+def test_only_a_corpus_with_a_folder_of_its_own_is_found_by_the_environment(tmp_path, monkeypatch):
+    monkeypatch.setenv("LMKIT_DATA", str(write(tmp_path, TEXTS)))
+    told = r"data\.root is not set: give the folder with train\.tsv in it as data\.root=FOLDER$"
+    with pytest.raises(UserError, match=told):
+        corpus(tmp_path, root=None).fingerprint()
+    with pytest.raises(
+        UserError, match=r"data\.root=.* \(LMKIT_DATA\) must be a folder with mine/"
+    ):
+        corpus(tmp_path, root=None, folder="mine").fingerprint()
+
+
 @pytest.mark.realdata
 @pytest.mark.parametrize(("name", "pairs"), [("switchboard", 4059), ("dailydialog", 6740)])
 def test_every_utterance_but_the_first_is_a_response(data_root, tmp_path, name, pairs):

@@ -27,6 +27,8 @@ _HF = "hf:"
 # starts as their own would leave it for good
 LR_OF_RUN, LR_OF_PRETRAINED = 20.0, 0.1
 _FINDS = ("of", "dtype", "window", "stride")  # options of the section that find the contexts
+# options of a text that a pretrained model decides, with their defaults
+_OF_TOKENIZER = {"tokenizer": "spaces", "tokenizer_of": None, "vocab_size": None}
 
 
 class _TrunkSource(NamedTuple):
@@ -57,6 +59,11 @@ def filled_in(config: DictConfig) -> DictConfig:
         if start == "trunk":
             raise UserError("head.start=trunk needs trunk=fixed, which provides the decoder")
         return config
+    if "start" not in (config.get("head") or {}):
+        raise UserError(
+            "trunk=fixed needs experiment=fixed_trunk or one that builds on it, and this one does "
+            "not: leave experiment= out"
+        )
     config = deepcopy(config)  # a sweep composes further points in this process
     OmegaConf.set_struct(config, False)
     if OmegaConf.is_missing(trunk, "of"):
@@ -71,7 +78,7 @@ def filled_in(config: DictConfig) -> DictConfig:
     trunk_of = trunk.of
     source = _pretrained_source(config) if trunk_of.startswith(_HF) else _run_source(config)
     sizes = {"emb_dim": source.emb_dim, "out_dim": source.out_dim}
-    left = {key: value for key, value in trunk.items() if key not in (*_FINDS, *sizes)}
+    left = {key: value for key, value in trunk.items() if key not in _FINDS}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
     OmegaConf.update(config, "data", source.data, merge=False)
     if config.get("sgd_lr") is None:
@@ -101,6 +108,9 @@ def _run_source(config: DictConfig) -> _TrunkSource:
             f"trunk.of={trunk.of} is a run with its own text: leave out data= (data.root=FOLDER "
             f"gives the folder of the corpora)"
         )
+    for option, value in data.items():
+        if option != "root" and (option, value) != ("name", "of_trunk"):  # as in data=of_trunk
+            raise UserError(f"data.{option} is for trunk.of=hf:FOLDER; a run has its own text")
     for option in ("window", "stride"):
         if trunk[option] is not None:
             raise UserError(f"trunk.{option} is for trunk.of=hf:FOLDER; a run has its own windows")
@@ -128,6 +138,11 @@ def _run_source(config: DictConfig) -> _TrunkSource:
     }
     if "root" in text:
         section["root"] = data.root or text["root"] or os.environ.get("LMKIT_DATA")
+    elif data.root is not None:
+        raise UserError(
+            f"data.root={data.root} is for a text in files, and that of {folder.path} is in none: "
+            f"leave it out"
+        )
     return _TrunkSource(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
 
 
@@ -151,11 +166,16 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
             f"trunk.of={trunk.of} needs a text: data=penn, data=wikitext-2, or data=text "
             f"data.root=FOLDER; the model's own tokenizer is used"
         )
+    for option, default in _OF_TOKENIZER.items():
+        if data.get(option, default) != default:
+            raise UserError(
+                f"data.{option} does not go with trunk.of={trunk.of}: its own tokenizer is used"
+            )
     folder, facts, weights_sha256 = _read_pretrained(place)
     name = Path(folder).name if Path(place).is_dir() else place.replace("/", "--")
     text = OmegaConf.to_container(data, resolve=True)
     assert isinstance(text, dict)
-    text |= {"tokenizer": "hf", "tokenizer_of": folder, "vocab_size": None}
+    text |= {"tokenizer": "hf", "tokenizer_of": folder}
     window, stride = window_and_stride(
         trunk.window, trunk.stride, facts.longest, facts.prefix, "trunk."
     )

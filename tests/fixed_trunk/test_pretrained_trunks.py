@@ -143,6 +143,8 @@ def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made
         (["trunk.stride=x"], r"trunk\.stride must be a whole number of at least 1, but is 'x'"),
         (["trunk.stride=25"], r"trunk\.stride=25 must be at most 24 with windows of 24"),
         (["trunk.of=hf:./nowhere"], r"trunk\.of=hf:\./nowhere is no folder"),
+        (["data.tokenizer=bpe"], r"data\.tokenizer does not go with trunk\.of=hf:.*/gpt2: its own"),
+        (["data.vocab_size=300"], r"data\.vocab_size does not go with trunk\.of=hf:"),
         (["trunk.of=hf:"], r"trunk\.of=hf: must name models"),
     ],
 )

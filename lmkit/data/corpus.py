@@ -64,9 +64,9 @@ class Sizes(NamedTuple):
 class TextSize(NamedTuple):
     """How much of a split a model predicts: as much, whatever the tokens are."""
 
-    sha256: str  # hex, of the file
+    sha256: str  # hex, of the text in UTF-8, whatever form its file has
     words: int  # and ends of lines, all but the first word
-    num_bytes: int  # of the file, as it lies on disk
+    num_bytes: int  # of the same, with its line ends as they are
     first_word_tokens: int  # of the first word, of which a model predicts all but the first
 
 
@@ -220,7 +220,7 @@ class TextCorpus(Corpus):
         self.files = TextFiles(root, folder, field, held_out)
 
     def fingerprint(self) -> str:
-        """Of the three files' bytes and of how they are read, without tokenising.
+        """Of the three texts' bytes and of how they are read, without tokenising.
 
         A part of the training text is a corpus of its own. Subwords are trained where they are not
         in the cache yet: their vocabulary is part of how the files are read.

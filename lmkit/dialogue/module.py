@@ -11,13 +11,8 @@ from torch import Tensor
 
 from lmkit.dialogue.batches import PairBatch
 from lmkit.dialogue.seq2seq import Seq2Seq
-from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
 from lmkit.heads.predictor import HeadInput
 from lmkit.training.head_module import HeadModule, data_of
-from lmkit.training.objective import RegularizedNLL
-from lmkit.training.optimizer import OptimizerFactory
-from lmkit.training.schedule import Schedule
 
 
 class DialogueModel(HeadModule):
@@ -27,36 +22,11 @@ class DialogueModel(HeadModule):
     has a mask for each word.
 
     Args: see `HeadModule`.
-
-    Raises: UserError when the objective asks for a temporal penalty.
     """
 
     takes, trunk_kind = PairBatch, Seq2Seq
+    follows_in_time = False  # the words of many responses
     trunk: Seq2Seq
-
-    def __init__(
-        self,
-        *,
-        trunk: Seq2Seq,
-        head: Head,
-        objective: RegularizedNLL,
-        optimizer: OptimizerFactory,
-        schedule: Schedule,
-        transform_lr: float,
-    ) -> None:
-        if objective.tar_weight:
-            raise UserError(
-                f"objective.tar_weight must be 0 for responses, which come in batches of many, but "
-                f"is {objective.tar_weight}"
-            )
-        super().__init__(
-            trunk=trunk,
-            head=head,
-            objective=objective,
-            optimizer=optimizer,
-            schedule=schedule,
-            transform_lr=transform_lr,
-        )
 
     def setup(self, stage: str) -> None:
         # Lightning puts back what a checkpoint holds after this; a finetuned model has its bias

@@ -41,10 +41,13 @@ class HeadModule(pl.LightningModule, Predictor):
         optimizer: makes the optimizer from groups of parameters.
         schedule: scales the lr of each step.
         transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
+
+    Raises: UserError naming the option.
     """
 
     takes: type[object] = object  # the class of batches that it trains on
     trunk_kind: type[nn.Module] = nn.Module
+    follows_in_time = True  # whether each step of the head's input follows the one before it
 
     def __init__(
         self,
@@ -58,6 +61,11 @@ class HeadModule(pl.LightningModule, Predictor):
     ) -> None:
         super().__init__()
         require_positive("module.transform_lr", transform_lr)
+        if not self.follows_in_time and objective.tar_weight:
+            raise UserError(
+                f"objective.tar_weight must be 0 for {type(self).__name__}, whose outputs do not "
+                f"follow one another in time, but is {objective.tar_weight}"
+            )
         self.trunk, self.head, self.objective = trunk, head, objective
         self.make_optimizer, self.schedule, self.transform_lr = optimizer, schedule, transform_lr
         self.lr = learning_rate(optimizer)

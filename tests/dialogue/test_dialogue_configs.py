@@ -27,12 +27,3 @@ def test_the_three_heads_have_as_many_parameters(size):
     counts = {head: sum(p.numel() for p in model.parameters()) for head, model in models.items()}
     assert counts["moc"] == counts["mos"]
     assert counts["softmax"] == pytest.approx(counts["mos"], rel=0.003)
-
-
-@pytest.mark.parametrize("transform", ["plif", "sigsoftmax", "gss"])
-def test_any_transform_goes_with_any_of_them(transform):
-    config = plain_config(
-        compose("train", ["experiment=dialogue_small_mos", f"head/transform={transform}"])
-    )
-    with torch.device("meta"):
-        assert make_model(config, torch.zeros(20)).head.mixture.num_experts == 4

@@ -107,7 +107,7 @@ def test_the_bias_starts_at_the_words_frequencies(make_model, data):
         ("trunk.hidden_dim=0", "trunk.hidden_dim must be a whole number of at least 1"),
         ("trunk.output_dropout=1", "trunk.output_dropout must be at least 0 and less than 1"),
         ("trunk.out_dim=5", r"head.tie_weights=true needs trunk.out_dim \(5\) equal to"),
-        ("objective.tar_weight=1", "objective.tar_weight must be 0 for responses"),
+        ("objective.tar_weight=1", "objective.tar_weight must be 0 for DialogueModel"),
     ],
 )
 def test_bad_options_are_named(make_model, override, expected):

@@ -7,6 +7,7 @@ pretrained model also the likelihood of the text, in the same pass.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, cast
 
@@ -19,6 +20,8 @@ from lmkit.errors.user_error import require_choice
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it
     from matplotlib.axes import Axes
+
+    from lmkit.measures.contexts import ContextBlock
 
 MATRICES = ("log_probs", "transformed_logits")
 
@@ -76,43 +79,45 @@ class Rank(Analysis):
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.model_spectra import fitting_spectrum, weight_spectrum
-        from lmkit.pretrained.text_statistics import TextStatistics
+        from lmkit.measures.perplexity import safe_exp
         from lmkit.spectra.cosine import CosineAccumulator
 
         model, chosen = subject.model, subject.contexts(self.first)
-        cosines = CosineAccumulator()
-        statistics = TextStatistics(model.head)
+        num_contexts, nll, cosines = chosen.num_contexts, 0.0, CosineAccumulator()
+
+        def add(block: ContextBlock) -> None:
+            nonlocal nll
+            if subject.run is None:
+                nll_1N = model.head.token_nll(block.hidden_1ND, block.targets_1N)
+                nll += float(nll_1N.double().sum())
+            cosines.add(block.hidden_1ND[0])
+
         shown = subject.with_bar(chosen, "singular values")
-        of_matrix = fitting_spectrum(
-            model,
-            shown,
-            chosen.num_contexts,
-            self.matrix,
-            statistics.add if subject.run is None else lambda b: cosines.add(b.hidden_1ND[0]),
-        )
+        of_matrix = fitting_spectrum(model, shown, num_contexts, self.matrix, add)
         weight = weight_spectrum(model.head)
         spectrum = of_matrix.measures.to_dict()
         of_weight = None if weight is None else weight.measures.to_dict()
         named = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
-        likelihood: dict[str, object] = {"mean_cosine": cosines.mean()}
+        likelihood: dict[str, object] = {}
         if subject.run is None:
             text = subject.loaded_pretrained.text
+            num_bytes = text.num_bytes(num_contexts)
             likelihood = {
-                "mean_cosine": statistics.mean_cosine,
-                "perplexity": statistics.perplexity,
-                "bits_per_byte": statistics.bits_per_byte(text.num_bytes(chosen.num_contexts)),
+                "perplexity": safe_exp(nll / num_contexts),
+                "bits_per_byte": None if num_bytes is None else nll / math.log(2) / num_bytes,
                 "no_bits_per_byte": text.lost,
             }
         record = Ranks.model_validate(
             {
                 "split": subject.split(self.first),
                 "matrix": self.matrix,
-                "num_contexts": chosen.num_contexts,
+                "num_contexts": num_contexts,
                 "all_contexts": chosen.available,
                 "num_words": spectrum["num_columns"],
                 **{name: spectrum[name] for name in named},
                 "effective_rank": of_matrix.measures.effective_rank["0.0001"],
                 "decoder_entropy_rank": None if of_weight is None else of_weight["entropy_rank"],
+                "mean_cosine": cosines.mean(),
                 **likelihood,
                 "spectrum": spectrum,
                 "weight_spectrum": of_weight,

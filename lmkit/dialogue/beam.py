@@ -16,11 +16,12 @@ from torch import Tensor
 from lmkit.dialogue.batches import PairBatch, Pairs, PairsDataModule
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
 from lmkit.dialogue.module import DialogueModel
+from lmkit.dialogue.responses import Replies
 from lmkit.dialogue.seq2seq import State
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation, to_device
-from lmkit.measures.perplexity import mean_nll, safe_exp
+from lmkit.measures.perplexity import Perplexity, as_perplexity, mean_nll
 from lmkit.presentation.progress import progress_bar
 
 CONTEXTS_PER_BATCH = 32  # a constant, since it changes the last bits
@@ -33,21 +34,10 @@ class Hypothesis(NamedTuple):
     log_prob: float  # nats, of the words and of the <eos> where it was reached
 
 
-class Replies(NamedTuple):
-    """The responses to one context."""
-
-    context: list[str]  # one a turn, with "> " before those of the one who responds
-    reference: list[str]
-    responses: list[list[str]]  # the best first
-    log_probs: list[float]  # nats
-
-
 class Answered(NamedTuple):
     """A model's perplexity on a split, and its responses."""
 
-    nll: float  # nats a word, of all its responses
-    perplexity: float
-    num_targets: int  # words of all its responses
+    perplexity: Perplexity  # of all responses of the split
     num_pairs: int
     answers: list[Replies]
 
@@ -151,7 +141,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
             f"pairs=all takes these"
         )
     windows = data.eval_batches(split)
-    nll = mean_nll(model, windows)
+    measured = as_perplexity(mean_nll(model, windows), windows.num_targets)
     chosen = evenly(len(pairs), num_pairs or len(pairs))
     answers: list[Replies] = []
     with progress_bar() as progress:
@@ -160,7 +150,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
             part = chosen[start : start + CONTEXTS_PER_BATCH]
             answers += _answers(model, search, pairs, part, data.corpus.vocabulary)
             progress.advance(task, len(part))
-    return Answered(nll, safe_exp(nll), windows.num_targets, len(pairs), answers)
+    return Answered(measured, len(pairs), answers)
 
 
 def evenly(total: int, number: int) -> list[int]:
@@ -178,10 +168,9 @@ def _answers(
     responses = search.search(model, pairs.batch(chosen, 0, 0, False))
     for pair, hypotheses in zip(chosen, responses, strict=True):
         yield Replies(
-            _turns(pairs, pair, vocabulary),
-            _spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
-            [_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
-            [hypothesis.log_prob for hypothesis in hypotheses],
+            context=_turns(pairs, pair, vocabulary),
+            reference=_spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
+            responses=[_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
         )
 
 

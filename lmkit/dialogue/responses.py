@@ -15,12 +15,12 @@ from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct, nltk_versio
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
 
-class KeptReplies(Record):
-    """A context, what was said to it, and the responses, the best first."""
+class Replies(Record):
+    """The responses to one context."""
 
-    context: list[str]
+    context: list[str]  # one a turn, with "> " before those of the one who responds
     reference: list[str]
-    responses: list[list[str]]
+    responses: list[list[str]]  # the best first
 
 
 class ResponseScores(Record):
@@ -49,7 +49,7 @@ class ResponseScores(Record):
     distinct2: float | None = Field(title="distinct-2")
     response_words: float = Field(title="words a response")
     reference_words: float
-    responses: list[KeptReplies]
+    responses: list[Replies]
 
 
 class Responses(Analysis):
@@ -118,14 +118,14 @@ class Responses(Analysis):
                 max_words=self.max_words,
                 smoothing=self.smoothing,
                 nltk=nltk_version(self.smoothing),
-                perplexity=answered.perplexity,
-                nll=answered.nll,
-                tokens=answered.num_targets,
+                perplexity=answered.perplexity.perplexity,
+                nll=answered.perplexity.nll,
+                tokens=answered.perplexity.num_tokens,
                 distinct1=distinct(first, 1),
                 distinct2=distinct(first, 2),
                 response_words=float(np.mean([len(response) for response in first])),
                 reference_words=float(np.mean([len(each.reference) for each in answers])),
-                responses=[KeptReplies.model_validate(answers[i]._asdict()) for i in kept],
+                responses=[answers[i] for i in kept],
                 **scores,
             )
         )

@@ -15,7 +15,6 @@ from lmkit.data.windows import (
     EvalWindows,
     TrainWindows,
     Window,
-    beginning,
 )
 from lmkit.errors.user_error import require_count
 
@@ -123,10 +122,10 @@ class WindowsDataModule(DataModule):
             length: of a window; None: `eval_length`.
             num_targets: predicted tokens, from the split's start; None: all.
         """
-        column_S1 = self.corpus.columns(split, 1)
+        column = self.corpus.columns(split, 1)
         if num_targets is not None:
-            column_S1 = beginning(column_S1, num_targets)
-        return EvalWindows(column_S1, length or self.eval_length)
+            column = column.cut(0, num_targets)
+        return EvalWindows(column, length or self.eval_length)
 
     def num_columns(self, split: str) -> int:
         """Columns of `eval_batches`."""

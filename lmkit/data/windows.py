@@ -143,30 +143,22 @@ class Window(NamedTuple):
         return self.targets_TB.numel()
 
 
-class ContextColumns:
-    """A stream in columns whose inputs are vectors in the tokens' place.
+class Columns(NamedTuple):
+    """A stream in columns: at each step an input, and the token that follows it."""
 
-    Args:
-        contexts_SBD: the context at each step.
-        targets_SB: int64, the token that follows it.
-    """
+    inputs_SB: torch.Tensor  # int64; or contexts (S, B, D) where the trunk is a fixed one
+    targets_SB: torch.Tensor  # int64
 
-    def __init__(self, contexts_SBD: torch.Tensor, targets_SB: torch.Tensor) -> None:
-        self.contexts_SBD, self.targets_SB = contexts_SBD, targets_SB
-        self.shape = (len(targets_SB) + 1, targets_SB.shape[1])
-
-    def __len__(self) -> int:
-        """Tokens of a column: its last one is a target alone."""
-        return self.shape[0]
+    def cut(self, start: int, stop: int) -> Columns:
+        """The steps from `start` to before `stop`, or to the end, without a copy."""
+        return Columns(self.inputs_SB[start:stop], self.targets_SB[start:stop])
 
 
-Columns = torch.Tensor | ContextColumns  # (S, B) tokens, or contexts and the tokens after them
+def columns(tokens: np.ndarray, batch_size: int) -> Columns:
+    """Folds a stream (tokens,) into `batch_size` contiguous columns.
 
-
-def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
-    """Folds a stream (tokens,) into `batch_size` contiguous columns: int64 (S, B).
-
-    Tokens at the stream's end that do not fill a row of the columns are left out.
+    The last token of a column is a target alone. Tokens at the stream's end that do not fill a row
+    of the columns are left out.
 
     Raises:
         UserError: the stream is too short for one input and one target in every column.
@@ -179,15 +171,8 @@ def columns(tokens: np.ndarray, batch_size: int) -> torch.Tensor:
             f"smaller windows.batch_size (or valid_batch_size, test_batch_size) or a longer text"
         )
     stream = torch.from_numpy(np.asarray(tokens[: num_steps * batch_size], dtype=np.int64))
-    return stream.view(batch_size, num_steps).t().contiguous()
-
-
-def beginning(columns_SB: Columns, num_targets: int) -> Columns:
-    """The first steps of each column, as many as it has targets then."""
-    if isinstance(columns_SB, ContextColumns):
-        kept = columns_SB.contexts_SBD[:num_targets], columns_SB.targets_SB[:num_targets]
-        return ContextColumns(*kept)
-    return columns_SB[: num_targets + 1]
+    tokens_SB = stream.view(batch_size, num_steps).t().contiguous()
+    return Columns(tokens_SB[:-1], tokens_SB[1:])
 
 
 def sample_lengths(
@@ -219,16 +204,17 @@ _cached_lengths = lru_cache(maxsize=4)(sample_lengths)
 class TrainWindows(EpochBatches):
     """The training windows, cut differently in each epoch."""
 
-    def __init__(self, columns_SB: Columns, bptt: int, max_length_delta: int, seed: int) -> None:
+    def __init__(self, columns: Columns, bptt: int, max_length_delta: int, seed: int) -> None:
         require_count("windows.bptt", bptt, MIN_LENGTH)
         require_count("windows.max_length_delta", max_length_delta, 0)
         require_count("seed", seed, 0)
-        if len(columns_SB) < 3:
+        self.num_tokens = len(columns.targets_SB) + 1  # of a column
+        if self.num_tokens < 3:
             raise UserError(
-                f"the training text gives columns of {len(columns_SB)} tokens and needs at least "
+                f"the training text gives columns of {self.num_tokens} tokens and needs at least "
                 f"3; choose a smaller windows.batch_size or a longer text"
             )
-        self.columns_SB = columns_SB
+        self.columns = columns
         self.bptt = bptt
         self.max_length_delta = max_length_delta
         self.seed = seed
@@ -242,43 +228,33 @@ class TrainWindows(EpochBatches):
         lengths = self._lengths(epoch)
         start, stop = sum(lengths[:first]), sum(lengths)
         for index in range(first, len(lengths)):
-            inputs_TB, targets_TB = _cut(self.columns_SB, start, lengths[index])
+            cut = self.columns.cut(start, start + lengths[index])
             is_last = index == len(lengths) - 1
             start += lengths[index]
-            share = start / stop
-            yield Window(inputs_TB, targets_TB, lengths[index], index, epoch, is_last, share)
+            yield Window(*cut, lengths[index], index, epoch, is_last, start / stop)
 
     def _lengths(self, epoch: int) -> list[int]:
-        num_steps = len(self.columns_SB)
-        lengths = _cached_lengths(num_steps, self.bptt, self.max_length_delta, self.seed, epoch)
-        return lengths[: self.limit]
+        sizes = (self.num_tokens, self.bptt, self.max_length_delta)
+        return _cached_lengths(*sizes, self.seed, epoch)[: self.limit]
 
 
 class EvalWindows:
     """Windows of one length, in which every target of the columns occurs once, in order."""
 
-    def __init__(self, columns_SB: Columns, length: int) -> None:
+    def __init__(self, columns: Columns, length: int) -> None:
         require_count("windows.eval_length", length)
-        self.columns_SB = columns_SB
-        self.length = length
+        self.columns, self.length = columns, length
 
     @property
     def num_targets(self) -> int:
         """Predicted tokens: one fewer than a column has tokens, times B."""
-        return (len(self.columns_SB) - 1) * self.columns_SB.shape[1]
+        return self.columns.targets_SB.numel()
 
     def __len__(self) -> int:
-        return -((1 - len(self.columns_SB)) // self.length)
+        return -(-len(self.columns.targets_SB) // self.length)
 
     def __iter__(self) -> Iterator[Window]:
         for index in range(len(self)):
-            inputs_TB, targets_TB = _cut(self.columns_SB, index * self.length, self.length)
+            cut = self.columns.cut(index * self.length, (index + 1) * self.length)
             is_last = index == len(self) - 1
-            yield Window(inputs_TB, targets_TB, len(inputs_TB), index, 0, is_last, 0.0)
-
-
-def _cut(columns_SB: Columns, start: int, length: int) -> tuple[torch.Tensor, torch.Tensor]:
-    stop = min(start + length, len(columns_SB) - 1)
-    if isinstance(columns_SB, ContextColumns):
-        return columns_SB.contexts_SBD[start:stop], columns_SB.targets_SB[start:stop]
-    return columns_SB[start:stop], columns_SB[start + 1 : stop + 1]
+            yield Window(*cut, len(cut.targets_SB), index, 0, is_last, 0.0)

@@ -13,7 +13,7 @@ import torch
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.random_stream import random_stream
-from lmkit.data.windows import Columns, ContextColumns, EpochBatches, Window
+from lmkit.data.windows import Columns, EpochBatches, Window
 from lmkit.errors.user_error import require_count
 from lmkit.fixed_trunk.corpus import ContextSplits
 
@@ -23,15 +23,11 @@ class ShuffledContexts(EpochBatches):
     order is a function of only seed and epoch.
     """
 
-    def __init__(self, columns_SC: Columns, batch_size: int, seed: int) -> None:
+    def __init__(self, columns: Columns, batch_size: int, seed: int) -> None:
         require_count("windows.batch_size", batch_size)
         require_count("seed", seed, 0)
-        if isinstance(columns_SC, ContextColumns):
-            inputs, targets = columns_SC.contexts_SBD, columns_SC.targets_SB
-        else:
-            inputs, targets = columns_SC[:-1], columns_SC[1:]
-        self._inputs, self._targets = inputs, targets
-        self._num_contexts, self._num_columns = targets.numel(), targets.shape[1]
+        self._inputs, self._targets = columns
+        self._num_contexts, self._num_columns = self._targets.numel(), self._targets.shape[1]
         self.batch_size, self.seed = batch_size, seed
         self._order = lru_cache(maxsize=1)(self._order_of)
         super().__init__()

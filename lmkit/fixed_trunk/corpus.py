@@ -28,7 +28,7 @@ from lmkit.runs.folder import RunFolder
 if TYPE_CHECKING:  # they import torch, which reporting a finished run does without
     from torch import Tensor
 
-    from lmkit.data.windows import ContextColumns
+    from lmkit.data.windows import Columns
     from lmkit.fixed_trunk.store import Contents
     from lmkit.heads.head import Head
     from lmkit.pretrained.loading import LoadedPretrained
@@ -51,16 +51,16 @@ def files_sha256(folder: str) -> str:
 class ContextSplits(TextSplits):
     """A text whose windows hold contexts instead of words."""
 
-    _contexts: Callable[[str, int], ContextColumns]
+    _contexts: Callable[[str, int], Columns]
 
     @classmethod
-    def of(cls, text: TextSplits, contexts: Callable[[str, int], ContextColumns]) -> ContextSplits:
+    def of(cls, text: TextSplits, contexts: Callable[[str, int], Columns]) -> ContextSplits:
         """Args: contexts: of a split, in as many columns."""
         splits = cls(*text)
         splits._contexts = contexts
         return splits
 
-    def columns(self, split: str, num_columns: int) -> ContextColumns:
+    def columns(self, split: str, num_columns: int) -> Columns:
         self.tokens(split)  # refuses unknown splits
         return self._contexts(split, num_columns)
 
@@ -134,7 +134,7 @@ class TrunkContexts(Corpus):
         """The trunk's own head. Raises: UserError if the trunk has changed."""
 
     @abstractmethod
-    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
         """The contexts of a split, computed if not stored yet."""
 
     def _contents(self, tokens: np.ndarray, split: str, steps: int, columns: int) -> Contents:
@@ -216,24 +216,24 @@ class ContextsOfRun(TrunkContexts):
         assert isinstance(model, LanguageModel)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
-    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
-        from lmkit.data.windows import ContextColumns, columns
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
+        from lmkit.data.windows import Columns, columns
         from lmkit.fixed_trunk.store import stored_contexts
 
-        columns_SC = columns(text.tokens(split), num_columns)
-        steps = len(columns_SC) - 1
+        words = columns(text.tokens(split), num_columns)
+        steps = len(words.targets_SB)
         contents = self._contents(text.tokens(split), split, steps, num_columns)
-        contexts_SCD = stored_contexts(contents, lambda: self._computed(columns_SC))
-        return ContextColumns(contexts_SCD, columns_SC[1:])
+        contexts_SCD = stored_contexts(contents, lambda: self._computed(words))
+        return Columns(contexts_SCD, words.targets_SB)
 
-    def _computed(self, columns_SC: Tensor) -> Iterator[Tensor]:
+    def _computed(self, words: Columns) -> Iterator[Tensor]:
         """The contexts (T, C, D), window by window, with a progress bar."""
         from lmkit.data.windows import EvalWindows
         from lmkit.heads.predictor import exact_evaluation
         from lmkit.measures.contexts import with_bar
 
-        model, windows = self._model, EvalWindows(columns_SC, self.eval_length)
-        state = model.trunk.initial_state(columns_SC.shape[1])
+        model, windows = self._model, EvalWindows(words, self.eval_length)
+        state = model.trunk.initial_state(words.targets_SB.shape[1])
         for window in with_bar(self.name, windows, windows.num_targets, "writing"):
             with exact_evaluation(model):
                 output = model.trunk(window.inputs_TB.to(model.device), state)
@@ -319,10 +319,10 @@ class ContextsOfPretrained(TrunkContexts):
             checkpoint, text, window=self.window, stride=self.stride, option="trunk.of=hf:"
         )
 
-    def _columns(self, text: TextSplits, split: str, num_columns: int) -> ContextColumns:
+    def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
         import torch
 
-        from lmkit.data.windows import ContextColumns
+        from lmkit.data.windows import Columns
         from lmkit.fixed_trunk.store import stored_contexts
 
         tokens = text.tokens(split)
@@ -334,7 +334,7 @@ class ContextsOfPretrained(TrunkContexts):
         kept = steps * num_columns
         contexts_CSD = contexts_N1D[:kept].view(num_columns, steps, self.out_dim)
         targets_CS = torch.from_numpy(tokens[1 : kept + 1]).view(num_columns, steps)
-        return ContextColumns(contexts_CSD.transpose(0, 1), targets_CS.T)
+        return Columns(contexts_CSD.transpose(0, 1), targets_CS.T)
 
     def _computed(self, tokens: np.ndarray) -> Iterator[Tensor]:
         """The contexts (n, 1, D) that each window adds, with a progress bar."""

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.data.windows import ContextColumns, EvalWindows
+from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.finetuning import best_is_start
 from lmkit.experiment.make import make
@@ -53,9 +53,7 @@ class ContextScale(RunCallback):
         trunk, data = model_of(pl_module).trunk, data_of(trainer)
         assert isinstance(trunk, FixedTrunk)
         assert isinstance(data, WindowsDataModule)
-        columns = data.train_columns
-        assert isinstance(columns, ContextColumns)
-        found = trunk.scale(columns.contexts_SBD)
+        found = trunk.scale(data.train_columns.inputs_SB)
         self.run.log.write(f"training contexts have RMS {found:.4g}, and now {trunk.rms:g}")
 
 

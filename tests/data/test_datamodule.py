@@ -20,10 +20,10 @@ def data_module(seed: int = 3) -> WindowsDataModule:
 
 def test_splits_have_their_own_batch_sizes():
     module = data_module()
-    assert module.train_dataloader().columns_SB.shape == (800, 5)
-    assert module.val_dataloader().columns_SB.shape == (50, 10)
-    assert module.test_dataloader().columns_SB.shape == (300, 1)
-    assert module.eval_batches("train").columns_SB.shape == (400, 10)
+    assert module.train_dataloader().columns.targets_SB.shape == (799, 5)
+    assert module.val_dataloader().columns.targets_SB.shape == (49, 10)
+    assert module.test_dataloader().columns.targets_SB.shape == (299, 1)
+    assert module.eval_batches("train").columns.targets_SB.shape == (399, 10)
 
 
 def test_seed_decides_the_windows():

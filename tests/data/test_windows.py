@@ -33,10 +33,12 @@ def trained_epoch(windows: TrainWindows) -> list[Window]:
 
 
 def test_columns_are_contiguous_pieces_of_the_stream_without_the_remainder():
-    folded = columns(np.arange(14), 4)
-    assert folded.tolist() == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
-    assert folded.dtype == torch.int64
-    assert folded.is_contiguous()
+    inputs_SB, targets_SB = columns(np.arange(14), 4)
+    assert inputs_SB.tolist() == [[0, 3, 6, 9], [1, 4, 7, 10]]
+    assert targets_SB.tolist() == [[1, 4, 7, 10], [2, 5, 8, 11]]
+    assert inputs_SB.dtype == targets_SB.dtype == torch.int64
+    assert inputs_SB.is_contiguous()
+    assert inputs_SB[1].data_ptr() == targets_SB[0].data_ptr()  # the tokens lie there once
 
 
 def test_columns_refuses_a_text_too_short_for_the_batch():
@@ -88,8 +90,8 @@ def test_an_epoch_covers_every_target_once_in_order_but_for_a_single_last_one():
         targets_SB = torch.cat([window.targets_TB for window in epoch])
         left_out = num_steps - 1 - len(targets_SB)
         left_out_counts.add(left_out)
-        assert torch.equal(targets_SB, windows.columns_SB[1 : num_steps - left_out])
-        assert torch.equal(inputs_SB, windows.columns_SB[: num_steps - 1 - left_out])
+        assert torch.equal(targets_SB, windows.columns.targets_SB[: num_steps - 1 - left_out])
+        assert torch.equal(inputs_SB, windows.columns.inputs_SB[: num_steps - 1 - left_out])
         for window in epoch[:-1]:
             assert window.sampled_length == len(window.inputs_TB)
         assert epoch[-1].sampled_length >= len(epoch[-1].inputs_TB)
@@ -161,13 +163,13 @@ def test_training_text_too_short_is_refused():
 
 @pytest.mark.parametrize(("num_steps", "length"), [(2, 1), (2, 70), (71, 70), (72, 70), (141, 35)])
 def test_evaluation_covers_every_target_once(num_steps, length):
-    columns_SB = columns(np.arange(num_steps * 3), 3)
-    windows = EvalWindows(columns_SB, length)
+    inputs_SB, targets_SB = whole = columns(np.arange(num_steps * 3), 3)
+    windows = EvalWindows(whole, length)
     for _ in range(2):
         seen = list(windows)
         assert len(seen) == len(windows)
-        assert torch.equal(torch.cat([w.targets_TB for w in seen]), columns_SB[1:])
-        assert torch.equal(torch.cat([w.inputs_TB for w in seen]), columns_SB[:-1])
+        assert torch.equal(torch.cat([w.targets_TB for w in seen]), targets_SB)
+        assert torch.equal(torch.cat([w.inputs_TB for w in seen]), inputs_SB)
         assert all(len(window.inputs_TB) == length for window in seen[:-1])
         assert [w.is_last for w in seen] == [False] * (len(seen) - 1) + [True]
         assert sum(w.targets_TB.numel() for w in seen) == windows.num_targets

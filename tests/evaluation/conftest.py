@@ -11,7 +11,7 @@ from functools import partial
 import pytest
 import torch
 
-from lmkit.data.windows import EvalWindows
+from lmkit.data.windows import EvalWindows, columns
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
@@ -77,4 +77,4 @@ def text() -> torch.Tensor:
 @pytest.fixture(scope="session")
 def windows_of() -> Callable[[torch.Tensor, int], EvalWindows]:
     """Windows of a length over a text of one column."""
-    return lambda words, length: EvalWindows(words.unsqueeze(1), length)
+    return lambda words, length: EvalWindows(columns(words.numpy(), 1), length)

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from lmkit.data.windows import EvalWindows
+from lmkit.data.windows import Columns, EvalWindows
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.dynamic import (
     Adaptation,
@@ -25,9 +25,13 @@ KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif", "
 
 
 @pytest.fixture
-def train_batches() -> EvalWindows:
-    words = torch.randint(0, 13, (23, TRAIN_BATCH), generator=torch.Generator().manual_seed(2))
-    return EvalWindows(words, LENGTH)
+def train_words() -> torch.Tensor:
+    return torch.randint(0, 13, (23, TRAIN_BATCH), generator=torch.Generator().manual_seed(2))
+
+
+@pytest.fixture
+def train_batches(train_words) -> EvalWindows:
+    return EvalWindows(Columns(train_words[:-1], train_words[1:]), LENGTH)
 
 
 def plain_loss(model, columns, start, state):
@@ -99,11 +103,13 @@ def found_nlls(model, windows, statistics, rates: Rates) -> torch.Tensor:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_batches):
+def test_equals_a_loop_over_segments(
+    kind, small_model, text, windows_of, train_words, train_batches
+):
     statistics = gradient_statistics(small_model(kind), train_batches)
     found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, RATES)
     model = small_model(kind).eval()
-    expected = by_the_paper(model, text, train_batches.columns_SB, RATES)
+    expected = by_the_paper(model, text, train_words, RATES)
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
     static = [float(nll.sum()) for nll in small_model(kind).token_nlls(windows_of(text, LENGTH))]
     assert found[0] == pytest.approx(static[0], rel=1e-12)
@@ -111,21 +117,21 @@ def test_equals_a_loop_over_segments(kind, small_model, text, windows_of, train_
 
 
 @pytest.mark.parametrize("kind", ["softmax", "mos"])
-def test_both_conventions_agree(kind, small_model, text, windows_of, train_batches):
+def test_both_conventions_agree(kind, small_model, text, windows_of, train_words, train_batches):
     statistics = gradient_statistics(small_model(kind), train_batches)
     assert statistics.num_batches == math.ceil(22 / LENGTH)
     printed = Rates(lr=0.05, decay=2.0, epsilon=0.03)
     model = small_model(kind).eval()
-    expected = by_the_code(model, text, train_batches.columns_SB, printed)
+    expected = by_the_code(model, text, train_words, printed)
     rates = printed.from_code(statistics)
     found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, rates)
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_statistics_are_the_rms_of_the_gradients(small_model, train_batches):
+def test_statistics_are_the_rms_of_the_gradients(small_model, train_words, train_batches):
     found = gradient_statistics(small_model("mos"), train_batches)
     model = small_model("mos").eval()
-    total, num_batches = squares(model, train_batches.columns_SB)
+    total, num_batches = squares(model, train_words)
     for (name, _), sum_of_squares in zip(model.named_parameters(), total, strict=True):
         expected = torch.sqrt(sum_of_squares / num_batches)
         torch.testing.assert_close(found.rms[name], expected, rtol=1e-9, atol=1e-12)

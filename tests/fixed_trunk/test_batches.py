@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from lmkit.data.windows import ContextColumns, TrainWindows, columns
+from lmkit.data.windows import Columns, TrainWindows, columns
 from lmkit.fixed_trunk.batches import ShuffledContexts
 
 STEPS, COLUMNS, D = 11, 3, 2
 
 
-def stream() -> ContextColumns:
+def stream() -> Columns:
     """The context of target t is (t, -t)."""
     targets_SC = torch.arange(STEPS * COLUMNS).view(STEPS, COLUMNS)
-    return ContextColumns(torch.stack([targets_SC, -targets_SC], dim=2).float(), targets_SC)
+    return Columns(torch.stack([targets_SC, -targets_SC], dim=2).float(), targets_SC)
 
 
 def test_every_context_once_an_epoch_with_its_target():
@@ -49,10 +49,10 @@ def test_the_last_batch_ends_the_epoch():
 
 def test_windows_over_contexts_are_cut_as_over_their_words():
     tokens = torch.arange(400)
-    words_SC = columns(tokens.numpy(), 4)
-    contexts = ContextColumns(words_SC[:-1, :, None].float(), words_SC[1:])
+    words = columns(tokens.numpy(), 4)
+    contexts = Columns(words.inputs_SB.unsqueeze(2).float(), words.targets_SB)
     pairs = zip(
-        TrainWindows(words_SC, 20, 5, seed=1).batches(1, 0),
+        TrainWindows(words, 20, 5, seed=1).batches(1, 0),
         TrainWindows(contexts, 20, 5, seed=1).batches(1, 0),
         strict=True,
     )

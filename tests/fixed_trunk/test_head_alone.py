@@ -159,7 +159,7 @@ def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, 
     ppl = trunk_run.read_result().metrics["valid_ppl"]
     assert f"at valid perplexity {ppl:.2f}" in folder.log.read_text()
     loaded = load_run(folder.path, "best", None, 1)
-    contexts = loaded.data.train_columns.contexts_SBD
+    contexts = loaded.data.train_columns.inputs_SB
     assert float(loaded.model.trunk.factor) == pytest.approx(
         0.5 / float(np.sqrt(np.mean(contexts.numpy().astype(np.float64) ** 2))), rel=1e-6
     )

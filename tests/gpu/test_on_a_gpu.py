@@ -26,7 +26,7 @@ import pytest
 import torch
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
-from lmkit.data.windows import EvalWindows
+from lmkit.data.windows import Columns, EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -156,7 +156,7 @@ def test_a_step_is_the_cpus(device, head, trunk):
 def test_singular_values_are_numpys(device):
     torch.manual_seed(3)
     model = make_model(config_of("softmaxes+gss", "awd_lstm"), torch.ones(NUM_WORDS)).to(device)
-    windows = EvalWindows(torch.randint(NUM_WORDS, (41, 2)), 70)
+    windows = EvalWindows(Columns(*torch.randint(NUM_WORDS, (2, 40, 2))), 70)
     for contexts in (30, 80):  # the Gram matrix of contexts, and of words
         rows_NV = log_prob_matrix(model, windows)[:contexts].double().cpu().numpy()
         expected = np.linalg.svd(rows_NV, compute_uv=False)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from lmkit.data.windows import EvalWindows
+from lmkit.data.windows import Columns, EvalWindows
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
@@ -83,7 +83,7 @@ def test_the_spectrum_of_log_p_comes_from_the_factors():
     trunk = AWDLSTM(num_words=V, emb_dim=4, hidden_dim=7, out_dim=9, num_layers=1)
     head = Head(head_parts(SingleContext(9), Identity(), V), decoder_rank=2)
     model = language_model(trunk, head).eval()
-    batches = list(EvalWindows(torch.randint(V, (12, 2)), 70))
+    batches = list(EvalWindows(Columns(*torch.randint(V, (2, 11, 2))), 70))
     spectrum = model_spectrum(model, batches, 22)
     assert spectrum.measures.method == "factors"
     rows = log_prob_matrix(model, batches).double()

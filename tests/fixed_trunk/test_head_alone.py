@@ -12,6 +12,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from hydra.errors import HydraException
 
 from lmkit.cli.entry import compose, plain_config
 from lmkit.data import subwords
@@ -267,6 +268,12 @@ def test_patience_ends_a_run_that_is_never_averaged(train_head):
 def test_what_cannot_be(head_config, overrides, message):
     with pytest.raises(UserError, match=message):
         run(head_config(*overrides))
+
+
+@pytest.mark.parametrize("option", ["trunk.emb_dim", "trunk.out_dim"])
+def test_the_sizes_of_a_trunk_are_no_options(head_config, option):
+    with pytest.raises(HydraException, match=f"Could not override '{option}'"):
+        head_config(f"{option}=5")
 
 
 def test_a_trunk_is_one_run_by_the_common_grammar(head_config, trunk_runs):

@@ -13,8 +13,8 @@
 
 from __future__ import annotations
 
+import errno
 import json
-import os
 import re
 import time
 from collections.abc import Collection, Iterator
@@ -125,7 +125,7 @@ class SweepFolder:
         """
         sweeps = Path(runs_dir) / "sweeps"
         for path in (sweeps / name_or_folder, Path(name_or_folder)):
-            if os.path.isfile(path / MANIFEST):  # False for a name that is too long
+            if _is_file(path / MANIFEST):
                 return cls(path.resolve(), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
@@ -302,6 +302,16 @@ def require_name(name: str) -> None:
             f"sweep.name must be a letter and at most 100 letters, digits and _.- after it, "
             f"but is {name!r}"
         )
+
+
+def _is_file(path: Path) -> bool:
+    """Raises: OSError when that cannot be seen; a name that is too long is no file's."""
+    try:
+        return path.is_file()
+    except OSError as error:
+        if error.errno != errno.ENAMETOOLONG:
+            raise
+        return False
 
 
 def _read(path: Path) -> Manifest:

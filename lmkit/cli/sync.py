@@ -7,7 +7,7 @@ import sys
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.presentation.tables import counted
-from lmkit.runs.selection import select_runs
+from lmkit.runs.selection import select_runs, sweeps_of_runs
 
 COMMAND = Command(
     "lmkit sync",
@@ -15,7 +15,7 @@ COMMAND = Command(
     """\
 Records finished runs in W&B from their folders, whole and each under one id, whether they trained
 with W&B or without. RUNS is a run, a folder of runs, a sweep, as lmkit report takes them. A record
-is in the folder of its run.""",
+is in the folder of its run. Of a sweep, runs that have no group get the sweep as theirs.""",
     {"online": Option("false", "true: uploads them too", TRUTH), "runs_dir": RUNS_DIR},
 )
 
@@ -27,7 +27,8 @@ def main() -> None:
 
     places, given = COMMAND.read(sys.argv[1:])
     selected = select_runs("runs", places, given["runs_dir"])
-    records, damaged = record_all(selected.runs)
+    sweeps = sweeps_of_runs("runs", places, given["runs_dir"])
+    records, damaged = record_all(selected.runs, sweeps)
     for name, reason in {**selected.left_out, **damaged}.items():
         print(f"left out: {name}: {reason}")
     print(f"{counted(len(records), 'run')} recorded, each in wandb/ of its folder")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -246,8 +246,7 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     Raises: UserError naming the option that is wrong.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
-    known = {"RUN_FOLDER": str(folder.path.resolve()), "RUN_NAME": folder.path.name}
-    sections = known_words(config["logger"], known).items()
+    sections = folder.substituted(config["logger"]).items()
     return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]
 
 
@@ -260,16 +259,6 @@ def try_loggers(config: Section) -> None:
     """
     with TemporaryDirectory() as folder:
         make_loggers(config, RunFolder(Path(folder)))
-
-
-def known_words(section: Any, known: Mapping[str, str]) -> Any:
-    """A section with words in its texts replaced by what they stand for."""
-    if isinstance(section, Mapping):
-        return {key: known_words(value, known) for key, value in section.items()}
-    if isinstance(section, str):
-        for word, value in known.items():
-            section = section.replace(word, value)
-    return section
 
 
 def names_of(model: HeadModule, trigger: Trigger, source: Corpus) -> RunNames:

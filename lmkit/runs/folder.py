@@ -74,6 +74,17 @@ class RunFolder:
             )
         return cls(Path(root) / f"{experiment}-{identity.digest}")
 
+    def substituted(self, options: Any) -> Any:
+        """A logger's options with RUN_FOLDER and RUN_NAME in their texts replaced by the run's."""
+        if isinstance(options, dict):
+            return {key: self.substituted(value) for key, value in options.items()}
+        if isinstance(options, list):
+            return [self.substituted(value) for value in options]
+        if isinstance(options, str):
+            options = options.replace("RUN_FOLDER", str(self.path.resolve()))
+            return options.replace("RUN_NAME", self.path.name)
+        return options
+
     @property
     def lock(self) -> Path:
         return self.path.with_name(f"{self.path.name}.lock")

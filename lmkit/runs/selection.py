@@ -110,6 +110,21 @@ def select_folders(
     return folders, left_out
 
 
+def sweeps_of_runs(option: str, value: object, runs_dir: str = "runs") -> dict[str, str]:
+    """The sweeps that `value` selects, by the names of their runs.
+
+    Raises: UserError when a sweep's manifest is damaged.
+    """
+    sweeps: dict[str, str] = {}
+    for text in require_names(option, value, "runs"):
+        place, _ = _parsed(option, text)
+        for path in [*_paths_at(place), Path(runs_dir, "sweeps", place)]:
+            if os.path.isfile(path / MANIFEST):
+                manifest = SweepFolder.find(str(path), ".").manifest
+                sweeps |= {point.run: manifest.name for point in manifest.points}
+    return sweeps
+
+
 def select_with_models(
     option: str, value: object, runs_dir: str = "runs"
 ) -> tuple[list[RunFolder], list[RunFolder], dict[str, str]]:

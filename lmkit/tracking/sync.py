@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +24,19 @@ from lmkit.presentation.progress import tracked
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import all_epoch_charts, final_charts, log_charts
-from lmkit.tracking.fields import result_fields, run_fields
-from lmkit.tracking.wandb import count_by_steps, service_logs_in
+from lmkit.tracking.fields import result_fields
+from lmkit.tracking.wandb import OWN, opened
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 
 
-def record_all(runs: Sequence[FinishedRun]) -> tuple[list[Path], dict[str, str]]:
+def record_all(
+    runs: Sequence[FinishedRun], sweeps: Mapping[str, str]
+) -> tuple[list[Path], dict[str, str]]:
     """Records each run anew. Returns: the records, and why damaged runs have none.
+
+    Args:
+        sweeps: by the names of runs, the sweeps that are the groups of those without one.
 
     Raises: UserError when a record cannot be written.
     """
@@ -47,7 +53,9 @@ def record_all(runs: Sequence[FinishedRun]) -> tuple[list[Path], dict[str, str]]
             with tempfile.TemporaryDirectory(
                 dir=run.folder.path.resolve(), prefix=".wandb-"
             ) as new:
-                _record(run, config, rows, charts, new)
+                options = _options(run, config, sweeps.get(run.name))
+                record = opened(new, config, run.names, options, _settings())
+                _fill(record, run, config, rows, charts)
                 records.append(_in_place_of_others(run, Path(new)))
         except (OSError, wandb.Error) as error:
             raise UserError(f"{run.folder.path}/wandb cannot be written: {error}") from error
@@ -69,27 +77,23 @@ def upload(records: Sequence[Path]) -> None:
         )
 
 
-def _record(
+def _options(run: FinishedRun, config: Mapping[str, Any], sweep: str | None) -> dict[str, Any]:
+    """Those of `wandb.init` with which the run was trained, recorded offline."""
+    filed = run.folder.substituted((config.get("logger") or {}).get("wandb") or {})
+    taken = signature(wandb.init).parameters.keys() - set(OWN)
+    options = {"id": run.name, "name": run.name, "project": DEFAULT_PROJECT}
+    options |= {name: value for name, value in filed.items() if name in taken}
+    return options | {"mode": "offline", "group": options.get("group") or sweep}
+
+
+def _fill(
+    record: wandb.Run,
     run: FinishedRun,
     config: Mapping[str, Any],
     rows: Sequence[Mapping[str, float]],
     charts: tuple[Mapping[str, Any], Mapping[str, Any]],
-    folder: str,
 ) -> None:
-    filed = (config.get("logger") or {}).get("wandb") or {}
-    with service_logs_in(Path(folder)):
-        record = wandb.init(
-            id=run.name,
-            name=run.name,
-            project=filed.get("project", DEFAULT_PROJECT),
-            group=filed.get("group"),
-            tags=list(dict.fromkeys([run.names.family, *(filed.get("tags") or [])])),
-            config=dict(config),
-            settings=_settings(folder),
-            reinit="create_new",  # not a run that this process left open
-        )
-    count_by_steps(record)
-    record.summary.update({**run_fields(config, run.names), "finished": False})
+    record.config.update(config, allow_val_change=True)  # as Lightning's logger does
     for row in rows:
         values = {name: value for name, value in row.items() if name not in ("step", "epoch")}
         step, epoch = int(row["step"]), int(row["epoch"])
@@ -100,11 +104,9 @@ def _record(
     record.finish(exit_code=0)
 
 
-def _settings(folder: str) -> wandb.Settings:
+def _settings() -> wandb.Settings:
     return wandb.Settings(
         silent=True,
-        mode="offline",
-        root_dir=folder,
         console="off",
         # of this process and machine, not those that trained
         disable_code=True,

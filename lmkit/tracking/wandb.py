@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
-from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec
 
 import wandb
@@ -25,6 +24,7 @@ INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts
 _OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+OWN = ("dir", "reinit", "resume", "settings")  # options of wandb.init that lmkit sets
 
 _P = ParamSpec("_P")
 
@@ -87,7 +87,7 @@ class WandbLogger(LightningsLogger):
         if group is not None:
             for variable in _OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
                 os.environ.pop(variable, None)
-        self._mode, self._tags = _mode(mode), list(tags)
+        self._mode = _mode(mode)
         self.is_recording = False
         if self._mode == "online" and not wandb.login(prompt=False, verify=False):
             raise UserError(
@@ -96,8 +96,11 @@ class WandbLogger(LightningsLogger):
                 "the run later"
             )
         signature(wandb.init).bind_partial(**options)  # TypeError for one that W&B does not have
+        for option in OWN:
+            if option in options:
+                raise UserError(f"logger.wandb.{option} cannot be set: lmkit sets it")
         super().__init__(save_dir=save_dir, id=id, project=project)
-        self._options = options | {"id": id, "dir": save_dir, "project": project, "group": group}
+        self._options = options | {"id": id, "project": project, "group": group, "tags": tags}
 
     @property
     def experiment(self) -> Any:
@@ -115,18 +118,11 @@ class WandbLogger(LightningsLogger):
     def _open(self, config: Mapping[str, object], names: RunNames) -> None:
         if os.environ.get("WANDB_DIR"):
             print("WANDB_DIR is passed over: W&B's record of a run is in the run's folder")
-        # not by Lightning, which takes a run that this process left open, and warns on every init
-        with service_logs_in(self._run.path):
-            self._opened = wandb.init(
-                mode=self._mode,
-                tags=list(dict.fromkeys([names.family, *self._tags])),
-                resume="allow",
-                reinit="create_new",
-                settings=wandb.Settings(silent=True, init_timeout=INIT_S, finish_timeout=FINISH_S),
-                **self._options,
-            )
-        count_by_steps(self._opened)
-        self._opened.summary.update({**run_fields(config, names), "finished": False})
+        settings = wandb.Settings(
+            silent=True, resume="allow", init_timeout=INIT_S, finish_timeout=FINISH_S
+        )
+        options = self._options | {"mode": self._mode}
+        self._opened = opened(str(self.save_dir), config, names, options, settings)
 
     @_ends_alone
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
@@ -172,14 +168,34 @@ def _mode(asked: Mode) -> Mode:
     return mode  # type: ignore[return-value]
 
 
-def count_by_steps(run: wandb.Run) -> None:
-    """Draws everything over the steps, as Lightning's logger does."""
+def opened(
+    folder: str,
+    config: Mapping[str, object],
+    names: RunNames,
+    options: Mapping[str, Any],
+    settings: wandb.Settings,
+) -> wandb.Run:
+    """A record in wandb/ of the folder, with what the run is. Everything in it is drawn over the
+    steps, as by Lightning's logger.
+
+    Lightning's own opening takes a run that this process left open, and warns each time.
+
+    Args:
+        options: of `wandb.init`, but for OWN.
+    """
+    tags = list(dict.fromkeys([names.family, *(options.get("tags") or ())]))
+    with _service_logs_in(folder):
+        run = wandb.init(
+            **{**options, "tags": tags}, dir=folder, reinit="create_new", settings=settings
+        )
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
+    run.summary.update({**run_fields(config, names), "finished": False})
+    return run
 
 
 @contextmanager
-def service_logs_in(folder: Path) -> Iterator[None]:
+def _service_logs_in(folder: str) -> Iterator[None]:
     """Makes W&B's own process, if it starts here, log into this folder's wandb/, not the home.
 
     The user's WANDB_CACHE_DIR counts where it is set.
@@ -187,7 +203,7 @@ def service_logs_in(folder: Path) -> Iterator[None]:
     if "WANDB_CACHE_DIR" in os.environ:
         yield
         return
-    os.environ["WANDB_CACHE_DIR"] = str(folder)
+    os.environ["WANDB_CACHE_DIR"] = folder
     try:
         yield
     finally:

@@ -31,10 +31,16 @@ CONFIG = {
     "logger": {
         "wandb": {
             "_target_": "lmkit.tracking.wandb.WandbLogger",
+            "save_dir": "RUN_FOLDER",
+            "id": "RUN_NAME",
+            "name": "RUN_NAME again",
             "mode": "offline",
             "project": "theirs",
             "group": "mine",
-            "tags": ["odd"],
+            "tags": ["odd", "RUN_NAME"],
+            "entity": "us",
+            "notes": "for RUN_NAME",
+            "job_type": "training",
         }
     },
 }
@@ -91,7 +97,7 @@ def inspect(record: Path) -> dict:
         content = line.get(line["type"], {})
         if line["type"] == "run":
             names = ("run_id", "display_name", "run_group", "job_type", "tags", "project")
-            record_of |= {name: content.get(name) for name in names}
+            record_of |= {name: content.get(name) for name in (*names, "entity", "notes")}
             record_of["config"] |= content["config"]["update"]
         elif line["type"] == "config":
             record_of["config"] |= content["update"]

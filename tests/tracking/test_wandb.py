@@ -13,16 +13,19 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from lmkit.cli import sync as command
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.objects import make_loggers
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import RunObserver
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import record_all, upload
-from lmkit.tracking.wandb import WandbLogger
+from lmkit.tracking.wandb import OWN, WandbLogger
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
 
 
@@ -32,9 +35,12 @@ def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def logger(run: RunFolder, mode: str = "offline", group: str | None = "mine") -> WandbLogger:
-    place = {"save_dir": str(run.path.resolve()), "id": run.path.name, "name": run.path.name}
-    return WandbLogger(mode=mode, project="theirs", group=group, tags=["odd"], **place)
+def logger(
+    run: RunFolder, mode: str = "offline", group: str | None = "mine", **options: object
+) -> WandbLogger:
+    section = CONFIG["logger"]["wandb"] | {"mode": mode, "group": group} | options
+    (made,) = make_loggers({"logger": {"wandb": section}}, run)
+    return made
 
 
 def play(told: WandbLogger, run: RunFolder) -> None:
@@ -54,7 +60,7 @@ def conclude(told: WandbLogger, run: RunFolder) -> None:
 
 
 def recorded_from_its_folder(run: RunFolder) -> dict:
-    (record,), left_out = record_all([read_finished(run)])
+    (record,), left_out = record_all([read_finished(run)], {run.path.name: "a sweep"})
     assert not left_out
     return inspect(record)
 
@@ -65,12 +71,11 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     conclude(told, finished)
     (record,) = offline(finished.path)
     live = inspect(record)
-    assert (live["run_id"], live["project"], live["run_group"]) == (
-        finished.path.name,
-        "theirs",
-        "mine",
-    )
-    assert (live["tags"], live["exit_code"], live["config"]) == (["gss", "odd"], 0, CONFIG)
+    name = finished.path.name
+    assert (live["run_id"], live["project"], live["run_group"]) == (name, "theirs", "mine")
+    named = live["entity"], live["display_name"], live["notes"], live["job_type"]
+    assert named == ("us", f"{name} again", f"for {name}", "training")
+    assert (live["tags"], live["exit_code"], live["config"]) == (["gss", "odd", name], 0, CONFIG)
     summary = live["summary"]
     assert (summary["head"], summary["trunk"], summary["data"]) == ("GSS", "AWD-LSTM", "Toy")
     assert (summary["test_ppl"], summary["press_rank"], summary["finished"]) == (34.5, 60, True)
@@ -80,6 +85,19 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert recorded_from_its_folder(finished) == live
     assert recorded_from_its_folder(finished) == live  # again, in the place of the first
     assert len(offline(finished.path)) == 1
+
+
+def test_runs_without_a_group_have_the_sweep_that_is_recorded(finished, monkeypatch):
+    finished.write_config(yaml.safe_dump(CONFIG | {"logger": {}}))
+    point = Point("seed=1", [], finished.path.name, "toy", 3, None)
+    place = str(finished.path.parent)
+    sweep = SweepFolder.of(Manifest("mine", place, place, 1, [point]))
+    sweep.save()
+    for given in ("mine", f"{sweep.path} head:gss"):
+        monkeypatch.setattr("sys.argv", ["lmkit sync", given, f"runs_dir={place}"])
+        command.main()
+        (record,) = offline(finished.path)
+        assert inspect(record)["run_group"] == "mine"
 
 
 def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
@@ -153,6 +171,12 @@ def test_a_mode_that_wandb_does_not_have_is_refused_by_name(finished, monkeypatc
     monkeypatch.setenv("WANDB_MODE", "of")
     with pytest.raises(UserError, match="WANDB_MODE must be one of offline, online, disabled"):
         logger(finished)
+
+
+@pytest.mark.parametrize("option", OWN)
+def test_options_of_wandb_that_lmkit_sets_are_refused(finished, option):
+    with pytest.raises(UserError, match=rf"^logger\.wandb\.{option} cannot be set: lmkit sets it"):
+        logger(finished, **{option: "mine"})
 
 
 @pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])

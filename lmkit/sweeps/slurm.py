@@ -7,6 +7,7 @@ stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shlex
 import subprocess
@@ -135,7 +136,7 @@ class Slurm:
         lines = [
             f"#SBATCH --{name}" if value is True else f"#SBATCH --{name}={shlex.quote(str(value))}"
             for name, value in options.items()
-            if value not in (None, False)
+            if value is not None and value is not False  # 0 is a value
         ]
         worker = [sys.executable, "-m", "lmkit", "sweep", "work", str(sweep.path)]
         return SCRIPT.format(
@@ -149,8 +150,9 @@ class Slurm:
 
 
 def job_name(sweep: SweepFolder) -> str:
-    """The name of all jobs of a sweep."""
-    return f"lmkit-{sweep.manifest.name}"
+    """The name of all jobs of a sweep. It tells apart sweeps of one name in two folders of runs."""
+    folder = hashlib.sha256(os.fsencode(sweep.path.resolve())).hexdigest()[:8]
+    return f"lmkit-{sweep.manifest.name}-{folder}"
 
 
 def jobs_of(sweep: SweepFolder) -> list[str] | None:

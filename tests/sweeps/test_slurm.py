@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 from lmkit.cli.entry import CONFIGS
 from lmkit.cli.sweep import stop
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps.slurm import Slurm, cancel, jobs_of
+from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.sweeps.slurm import Slurm, cancel, job_name, jobs_of
 
 
 def slurm(**options: object) -> Slurm:
@@ -49,13 +50,14 @@ def test_bad_values_name_their_option(option, value):
 def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
     sweep = sweep_of("ok", "ok", "ok")
     options = {"partition": "a", "account": "b", "mem_gb": 1.5, "gpus": 0, "time_min": 30}
-    made = slurm(**options, setup=["module load cuda"], extra={"qos": "long", "exclusive": True})
+    extra = {"qos": "long", "exclusive": True, "overcommit": False, "nice": 0}
+    made = slurm(**options, setup=["module load cuda"], extra=extra)
     text = made.script(sweep, 3)
     head = {line.removeprefix("#SBATCH --") for line in text.splitlines() if "#SBATCH" in line}
     assert head == {
         "partition=a", "account=b", "time=30", "signal=B:USR2@120", "cpus-per-task=2",
         "mem=1536M", "requeue", "open-mode=append", "qos=long", "exclusive",
-        "job-name=lmkit-mine", "array=0-2", f"chdir={sweep.manifest.started_in}",
+        "nice=0", f"job-name={job_name(sweep)}", "array=0-2", f"chdir={sweep.manifest.started_in}",
         f"output={sweep.path}/logs/job-%A_%a.log",
     }  # fmt: skip
     assert "\nmodule load cuda\nexport CUDA_VISIBLE_DEVICES=\n" in text
@@ -125,7 +127,16 @@ def test_a_stop_ends_the_jobs_of_a_sweep_that_has_some(sweep_of, commands):
     (sweep.path / "slurm.sh").touch()
     stop(sweep)
     said = (commands / "scancel.said").read_text()
-    assert said == f"--name=lmkit-mine --user={os.getuid()}\n"
+    assert said == f"--name={job_name(sweep)} --user={os.getuid()}\n"
+
+
+def test_jobs_of_sweeps_of_one_name_in_two_folders_are_told_apart(sweep_of, tmp_path, monkeypatch):
+    sweep = sweep_of("ok")
+    monkeypatch.chdir(sweep.path.parent)
+    beside = SweepFolder(tmp_path / "others" / "sweeps" / "mine", sweep.manifest)
+    names = [job_name(SweepFolder(Path("../sweeps/mine"), sweep.manifest)), job_name(beside)]
+    assert names[0] == job_name(sweep) != names[1]
+    assert all(name.startswith("lmkit-mine-") for name in names)
 
 
 def test_an_allocations_variables_do_not_reach_sbatch(sweep_of, commands, monkeypatch):

@@ -112,8 +112,12 @@ class MetricsFile:
         return self._parse(self._content())
 
     def latest(self, tail_bytes: int = 65536) -> Row:
-        """The last value of each column in the last `tail_bytes`, which is fast for long files. If
-        these begin within the rows, the first one only serves to verify the next.
+        """The last value of each column in `tail`. Raises: UserError as `tail`."""
+        return merged(self.tail(tail_bytes))
+
+    def tail(self, tail_bytes: int = 65536) -> list[Row]:
+        """The rows in the last `tail_bytes`, which is fast for long files. If these begin within
+        the rows, the first one only serves to verify the next.
 
         Raises: UserError naming the file and the line that is damaged.
         """
@@ -121,19 +125,16 @@ class MetricsFile:
             with self.path.open("rb") as file:
                 header = file.readline()
                 if not header:
-                    return {}
+                    return []
                 start = max(len(header), file.seek(0, os.SEEK_END) - tail_bytes)
                 file.seek(start - 1)  # a newline there makes the first line complete
                 tail = file.read().partition(b"\n")[2]
         except FileNotFoundError:
-            return {}
+            return []
         except OSError as error:
             raise self._unreadable(error) from error
-        latest: Row = {}
         content = (header + tail).decode("utf-8", "replace")
-        for row in self._parse(content, from_start=start == len(header)):
-            latest.update(row)
-        return latest
+        return self._parse(content, from_start=start == len(header))
 
     def read_finished(self) -> list[Row]:
         """All rows of a finished run; the last is the test row.
@@ -217,6 +218,11 @@ class MetricsFile:
 
     def _unreadable(self, error: OSError) -> UserError:
         return UserError(f"cannot read {self.path}: {error.strerror}")
+
+
+def merged(rows: Iterable[Row]) -> Row:
+    """The last value of each column."""
+    return {name: value for row in rows for name, value in row.items()}
 
 
 def require_metric_name(name: str) -> None:

@@ -19,7 +19,7 @@ from lmkit.runs.code import code_sha256
 from lmkit.runs.finished import standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks
-from lmkit.runs.metrics import MetricsFile, Row
+from lmkit.runs.metrics import MetricsFile, Row, merged
 from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
@@ -37,6 +37,7 @@ class Standing:
     test_ppl: float | None = None
     press_rank: int | None = None
     seconds_per_epoch: float | None = None
+    epochs_done: int = 0  # of a point that has not finished: those that are validated
     seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
     code_has_changed: bool = False  # since a finished point was trained
@@ -92,7 +93,7 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
         cost = usual(point.experiment, point.max_epochs, point.text)
         if cost is not None:
             seconds_per_epoch, epochs = cost
-            seconds.append(seconds_per_epoch * max(0.0, epochs - (each.epoch or 0)))
+            seconds.append(seconds_per_epoch * max(0.0, epochs - each.epochs_done))
     return Estimate(sum(seconds), len(seconds), len(left) - len(seconds))
 
 
@@ -108,21 +109,25 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
     failure = sweep.failure(point)
     if failure is not None and state != "running":
         state = "failed"
-    latest: Row = {}
+    rows: list[Row] = []
     if is_there:
         with suppress(UserError):  # damaged: the run restores it when it resumes
-            latest = MetricsFile(folder.metrics).latest()
-    epoch = int(latest["epoch"]) if "epoch" in latest else None
+            rows = MetricsFile(folder.metrics).tail()
+    latest = merged(rows)
+    epoch = int(latest["epoch"]) if rows else None
+    is_over = any("valid/ppl" in row for row in rows if row["epoch"] == epoch)
+    done = 0 if epoch is None else epoch - (not is_over)
     seconds = latest.get("seconds_per_epoch")
     left = None
-    if epoch is not None and seconds is not None and point.max_epochs is not None:
-        left = max(0, point.max_epochs - epoch) * seconds
+    if seconds is not None and point.max_epochs is not None:
+        left = max(0, point.max_epochs - done) * seconds
     return Standing(
         point,
         state,
         epoch,
         latest.get("valid/ppl"),
         seconds_per_epoch=seconds,
+        epochs_done=done,
         seconds_left=left,
         failure=failure,
     )

@@ -30,7 +30,8 @@ def test_every_state_is_told_apart(sweep_of):
     for folder in (running, stopped):
         folder.path.mkdir(parents=True)
         folder.config.write_text("{}\n")
-    MetricsFile(running.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
+    metrics = MetricsFile(running.metrics)
+    metrics.append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
     with RunLock(running.lock):
         found = standings(sweep)
     assert [s.state for s in found] == ["finished", "failed", "running", "unfinished", "new"]
@@ -41,6 +42,9 @@ def test_every_state_is_told_apart(sweep_of):
     assert failed.failure.log_tail[-1] == "error: the reason why"
     assert (going.epoch, going.valid_ppl, going.seconds_per_epoch) == (1, 90.0, 7.0)
     assert going.seconds_left == 21.0  # three of four epochs
+    metrics.append(6, 2, {"train/nll": 4.5})  # of the epoch that has begun
+    begun = standings(sweep)[2]
+    assert (begun.epoch, begun.valid_ppl, begun.seconds_left) == (2, 90.0, 21.0)
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
 
 
@@ -76,7 +80,9 @@ def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_run
     folder = sweep.run_folder(under_way)
     folder.path.mkdir(parents=True)
     folder.config.write_text("{}\n")
-    MetricsFile(folder.metrics).append(5, 1, {"seconds_per_epoch": 7.0})
+    metrics = MetricsFile(folder.metrics)
+    metrics.append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
+    metrics.append(6, 2, {"train/nll": 4.5})
     assert estimate(apart, standings(apart)).seconds == (3 + 4 + 4) * 7.0
     assert estimate(sweep, standings(sweep)).seconds == (3 + 4 + 4) * 10.0
 

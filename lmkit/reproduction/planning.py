@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import counted
 from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
@@ -62,9 +63,9 @@ def plan_sweep(step: SweepStep, wanted: Reproduction, of_file: Axes) -> PlannedS
 
 
 def _name_of(line: Line) -> str:
-    """What a run of these options is called: its experiment and its head."""
-    experiments = [each.partition("=")[2] for each in line if each.startswith("experiment=")]
-    return name_with_head(experiments[-1] if experiments else "toy", line)
+    """What a run of these options is called: its name, or its experiment and its head."""
+    chosen = _chosen(line)
+    return name_with_head(chosen.get("name", chosen.get("experiment", "toy")), line)
 
 
 def commands(
@@ -152,14 +153,41 @@ def _starts(
     step: RunsStep, wanted: Reproduction, sweeps: Sequence[PlannedSweep]
 ) -> Iterator[tuple[str, str]]:
     """The runs that a step finetunes: the name of each, and the run by its sweep, its name and, of
-    several, its seed."""
+    several, its seed and other options.
+
+    Raises: UserError for runs that these do not tell apart.
+    """
     for sweep in sweeps:
-        names = [name for name, _ in sweep.runs]
         for name, line in sweep.runs:
             if fnmatchcase(name, step.runs):
-                seeds = [each.replace("=", ":") for each in line if each.startswith("seed=")]
-                filters = [f"name:{name}", *(seeds if names.count(name) > 1 else [])]
-                yield name, _typed([" ".join([_place(wanted, sweep), *filters])])
+                alike = [other for called, other in sweep.runs if called == name]
+                if (filters := _filters(line, alike)) is None:
+                    raise UserError(
+                        f"finetunings: runs of {sweep.name} are all called {name}, and seeds and "
+                        f"options of sections, such as optimizer.lr, do not tell them apart: give "
+                        f"them names"
+                    )
+                place = _place(wanted, sweep)
+                yield name, _typed([" ".join([place, f"name:{name}", *filters])])
+
+
+def _filters(line: Line, alike: Sequence[Line]) -> list[str] | None:
+    """The seed and options of sections that tell a run apart from others of its name, as filters;
+    None where they do not."""
+    others = [_chosen(other) for other in alike if other != line]
+    apart = {
+        option: value
+        for option, value in _chosen(line).items()
+        if ("." in option or option == "seed") and any(o.get(option) != value for o in others)
+    }
+    for other in others:
+        if not any(other.get(option, value) != value for option, value in apart.items()):
+            return None
+    return [f"{option}:{value}" for option, value in apart.items()]
+
+
+def _chosen(line: Line) -> dict[str, str]:
+    return {axes.option_of(each): each.partition("=")[2] for each in line}
 
 
 def _measured(step: MeasureStep, wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[str]:

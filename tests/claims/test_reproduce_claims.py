@@ -193,6 +193,20 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
 
 
 @pytest.mark.usefixtures("my_conf")
+def test_runs_of_one_name_are_finetuned_one_by_one(lmkit, refused, capsys):
+    file, every = Path("my_conf/multirun_sweeps/two.yaml"), "finetunings=[{runs: '*'}]"
+    params = '{experiment: toy, name: mine, optimizer.lr: "1,2", seed: "1,2"}'
+    file.write_text(SWEEP.replace('{experiment: toy, seed: "1,2"}', params))
+    lmkit(*LINE, every, "dry_run=true")
+    lines = [each for each in capsys.readouterr().out.splitlines() if "lmkit finetune" in each]
+    assert len(set(lines)) == 4
+    for line, (lr, seed) in zip(lines, [(1, 1), (1, 2), (2, 1), (2, 2)], strict=True):
+        assert f"'run=runs/sweeps/two name:mine optimizer.lr:{lr} seed:{seed}'" in line
+    file.write_text(SWEEP.replace('seed: "1,2"', 'trigger: "never,at_epoch"'))
+    assert "runs of two are all called toy, and seeds" in refused(*LINE, every, "dry_run=true")
+
+
+@pytest.mark.usefixtures("my_conf")
 def test_the_folder_of_runs_may_have_any_letters(lmkit, capsys):
     lmkit(*LINE, "runs_dir='josé/läufe'", "dry_run=true")
     printed = capsys.readouterr().out

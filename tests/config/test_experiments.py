@@ -24,7 +24,7 @@ OTHER_TRUNKS += ["penn_subwords_transformer"]
 OTHER_VALUES = ["penn_awd_lstm", "wt2_awd_lstm"]
 OTHER_HEADS = ["penn_mixtape", "penn_doc", "wt2_doc"]
 # whose contexts they take, by trunk.of
-NEEDS_TRUNK = ["fixed", "fixed_trunk", "decoder_rank", "heads_alone"]
+NEEDS_TRUNK = ["fixed", "fixed_trunk"]
 UNPUBLISHED = [
     *NEEDS_TRUNK,
     "toy",
@@ -40,12 +40,13 @@ PUBLISHED = [
     name for name in EXPERIMENTS if name not in UNPUBLISHED and not name.startswith("dialogue_")
 ]
 NOT_OF_TRAIN = ("method", "analyses", "studies", "finetuning", "reproduce", "size")
+NOT_OF_TRAIN += ("multirun_sweeps",)  # tests/sweeps composes their points
 GROUPS: dict[str, list[str]] = {}
 for path in sorted(CONFIGS.glob("*/**/*.yaml")):
     if path.parent.name not in NOT_OF_TRAIN:
         GROUPS.setdefault(str(path.parent.relative_to(CONFIGS)), []).append(path.stem)
 # whose files say what goes with them
-ALONE = ("experiment", "data", "multirun_sweeps", "hydra/sweeper", "hydra/launcher", "trunk")
+ALONE = ("experiment", "data", "hydra/sweeper", "hydra/launcher", "trunk")
 ALONE += ("module", "windows", "stopping")
 CHOICES = [f"{group}={name}" for group in ALONE for name in GROUPS[group]]
 # of the other groups, the first of each together, the second of each, and so on

@@ -13,6 +13,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry as cli
 from lmkit.experiment.make import make
+from lmkit.fixed_trunk import composition
 from lmkit.runs.identity import identity
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
@@ -21,6 +22,9 @@ from lmkit.sweeps.points import Composer
 
 FOLDER = cli.CONFIGS / axes.GROUP
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
+# whose points tests/claims/test_reproduce_claims.py composes
+_STEPS = "".join(path.read_text() for path in cli.CONFIGS.glob("reproduce/*.yaml"))
+REPRODUCED = re.findall(r"sweep: (\w+)", _STEPS)
 TEN_SEEDS = {6623, 8915, 4534, 4053, 568, 7266, 7763, 9410, 1045, 5127}
 
 
@@ -50,6 +54,16 @@ def test_a_sweep_has_as_many_runs_as_its_file_says(name):
     assert said is not None
     same = 1 if name == "own_study" else 0  # points that are the run of another
     assert int(said[1].replace(",", "")) == len(lines_of(name)) - same
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRODUCED])
+def test_every_point_composes(name, composer, monkeypatch):
+    source = composition._TrunkSource({"name": "trunk"}, 8, 8)
+    monkeypatch.setattr(composition, "_run_source", lambda _: source)
+    monkeypatch.setenv("LMKIT_DATA", "data")
+    for line in lines_of(name):
+        of = ["trunk.of=runs/trunk"] if "experiment=fixed_trunk" in line else []
+        assert composer.compose((*line, *of))
 
 
 def test_gss_grids_are_as_published():

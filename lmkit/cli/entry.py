@@ -71,11 +71,11 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
             set_up_hydra()
             with ends_in_one_line(again), explained(config_name):
                 sys.argv[1:] = options_first(sys.argv[1:])
+                if config_name in ("train", "describe"):
+                    sys.argv[1:] = implied(sys.argv[1:])
                 if {"--help", "-h"} & set(sys.argv[1:]):
                     print(help_text(config_name, sys.argv[1:]))
                     return
-                if config_name in ("train", "describe"):
-                    sys.argv[1:] = implied(sys.argv[1:])
                 if config_name == "train":
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
                 if not _run_by_compose_alone(config_name, reporting):
@@ -144,7 +144,7 @@ def config_reader(config_name: str) -> ConfigReader:
 
         return define(config, has_gpu).folder
 
-    return ConfigReader(plain_config, explain, run_folder)
+    return ConfigReader(implied, plain_config, explain, run_folder)
 
 
 def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:

@@ -7,6 +7,7 @@ a run's configuration holds all that training and evaluation need.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -40,12 +41,12 @@ class _TrunkSource(NamedTuple):
     cap: float | None = None  # on the logits of the trunk's own head
 
 
-def implied(arguments: list[str]) -> list[str]:
+def implied(arguments: Sequence[str]) -> list[str]:
     """The overrides plus the experiment that trunk=fixed needs, unless they choose one."""
     chosen = {argument.partition("=")[0].lstrip("+") for argument in arguments}
     if "trunk=fixed" in arguments and not {"experiment", "multirun_sweeps"} & chosen:
         return ["experiment=fixed_trunk", *(each for each in arguments if each != "trunk=fixed")]
-    return arguments
+    return list(arguments)
 
 
 def filled_in(config: DictConfig) -> DictConfig:

@@ -87,7 +87,7 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
         return list(arguments)
     is_ours = chosen.get("hydra/sweeper", "lmkit") == "lmkit"
     line = [_as_choice(each) if is_ours else each for each in arguments]
-    only_shown = {"--cfg", "-c", "--info", "-i"} & set(arguments)  # of the configuration
+    only_shown = {"--cfg", "-c", "--info", "-i"} & chosen.keys()  # of the configuration
     return ["--multirun", *line] if names_file and not only_shown else line
 
 

@@ -67,6 +67,7 @@ def plan(
     name = name_of(config)
     require_name(name)
     require_count("sweep.retries", config.sweep.retries, 0)
+    lines = [tuple(reader.implied(line)) for line in lines]
     labels = labels_of(lines)
     console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
     composer = Composer(loader, config.hydra.job.config_name, common_options(config), reader)

@@ -23,6 +23,7 @@ Config = dict[str, Any]  # composed, resolved, as plain data
 class ConfigReader(NamedTuple):
     """How `lmkit train` reads what Hydra has composed. Supplied by the command line."""
 
+    implied: Callable[[Sequence[str]], list[str]]  # a run's overrides with what they stand for
     to_plain: Callable[[DictConfig], Config]  # resolves; raises UserError where that fails
     explain: Callable[[Exception, Sequence[str]], str]  # Hydra's error about these overrides
     # of a run, found without torch; the flag tells whether it sees a GPU, None: as here

@@ -233,6 +233,15 @@ def test_one_run_with_options_of_which_none_includes_the_others_is_refused(
     assert refused(*line) == expected
 
 
+def test_a_point_on_a_fixed_trunk_is_of_its_experiment(printed, three, tmp_path):
+    content = (
+        f'hydra: {{sweeper: {{params: {{trunk: fixed, trunk.of: {three[0].path}, seed: "1,2"}}}}}}'
+    )
+    written(tmp_path, "multirun_sweeps/heads.yaml", GLOBAL + content)
+    line = ("--config-dir", "configs", "multirun_sweeps=heads", "logger=csv", "dry_run=true")
+    assert "2 runs: 2 new" in printed("train", *line)
+
+
 @pytest.mark.parametrize("mode", ["mode: MULTIRUN, ", ""])
 def test_a_file_of_ones_own_is_a_sweep_by_its_name(printed, tmp_path, mode):
     """Also one whose points have callbacks of the user's, without a progress bar."""

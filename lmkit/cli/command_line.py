@@ -50,7 +50,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         takes_next = name in FLAGS_WITH_VALUE and not value
         if takes_next and not rest:
             raise UserError(f"{name} must be followed by its value")
-        if takes_next or (name in ("--info", "-i") and rest and rest[0].isalpha()):
+        is_next = name in ("--info", "-i") and rest and rest[0][:1].isalpha() and "=" not in rest[0]
+        if takes_next or is_next:
             flags.append(rest.pop(0))
             if name in CHOICES:
                 require_choice(name, flags[-1], CHOICES[name])

@@ -86,7 +86,7 @@ def _complete(name: str, arguments: Sequence[str]) -> None:
 
 def _run(name: str, arguments: Sequence[str]) -> None:
     sys.argv = [f"lmkit {name}", *arguments]
-    if (FOLDER / f"{name}.py").exists():
+    if _modules(name):
         importlib.import_module(f"lmkit.cli.{name}").main()
     else:
         importlib.import_module("lmkit.cli.analysis").run_analysis(name)
@@ -94,6 +94,13 @@ def _run(name: str, arguments: Sequence[str]) -> None:
 
 def _commands(only: str | None = None) -> dict[str, str]:
     """What each subcommand (or the named one) does, by name; none is imported."""
+    files = files_of("analyses", sys.argv[1:])
+    commands = {n: first_sentence(file) for n, file in files.items() if only in (None, n)}
+    return dict(sorted((commands | _modules(only)).items()))
+
+
+def _modules(only: str | None = None) -> dict[str, str]:
+    """Of these, the modules of this package."""
     commands = {}
     for file in FOLDER.glob("*.py"):
         if file.stem not in NOT_COMMANDS and only in (None, file.stem):
@@ -101,7 +108,4 @@ def _commands(only: str | None = None) -> dict[str, str]:
             functions = (each.name for each in module.body if isinstance(each, ast.FunctionDef))
             if "main" in functions:
                 commands[file.stem] = (ast.get_docstring(module) or "").partition("\n")[0]
-    for name, file in files_of("analyses", sys.argv[1:]).items():
-        if only in (None, name):
-            commands[name] = first_sentence(file)
-    return dict(sorted(commands.items()))
+    return commands

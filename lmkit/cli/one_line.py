@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import yaml
@@ -138,7 +138,7 @@ def _lines(error: BaseException) -> list[str]:
 
 
 def _unreadable(argument: str) -> str:
-    if Path(argument).exists():
+    if os.path.exists(argument):
         return f"{argument!r} must follow the option that takes it, as in run={argument}"
     if "=" not in argument and ":" in argument:
         return f"{argument!r}: a filter stands with its runs in quotes, as in 'run=runs {argument}'"

@@ -6,6 +6,7 @@ import os
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -55,10 +56,10 @@ class Command(NamedTuple):
             if word.startswith("--"):
                 raise UserError(f"there is no flag {word}; options are written option=value")
             option, equals, value = word.partition("=")
-            if not equals or not option.isidentifier() or Path(word).exists():
-                words.append(word)
+            if not equals or not option.isidentifier() or os.path.exists(word):
+                words += self._entries(word)
             elif option.rstrip("s") == self.words.split()[0].lower().rstrip("s"):
-                words.append(value)
+                words += self._entries(value)
             elif option in self.options:
                 if self.options[option].choices:
                     require_choice(option, value, self.options[option].choices)
@@ -68,6 +69,19 @@ class Command(NamedTuple):
                 raise UserError(f"there is no option {option}{near}; --help lists them")
         self._require(words)
         return words, {name: option.default for name, option in self.options.items()} | given
+
+    def _entries(self, word: str) -> list[str]:
+        """The word, or of a list of runs its entries, as Hydra's commands read it."""
+        if self.words != "RUNS" or not word.startswith("[") or os.path.exists(word):
+            return [word]
+        from hydra.errors import HydraException
+
+        from lmkit.sweeps.axes import read  # brings Hydra
+
+        with suppress(HydraException):  # a pattern
+            if isinstance(value := read(f"runs={word}").value(), list):
+                return list(map(str, value))
+        return [word]
 
     def _require(self, words: Sequence[str]) -> None:
         if len(words) < self.least:

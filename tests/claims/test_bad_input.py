@@ -212,6 +212,8 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_pa
     ):
         lmkit("train", *line, *launcher, *shown)
         assert expected in capsys.readouterr().out
+    lmkit("train", *line, "--cfg=job", "--package=sweep")
+    assert "\nname: null\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -242,6 +244,7 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
     [
         ("evaluate there", "'there' must follow the option that takes it, as in run=there"),
         ("evaluate run=there/a.yaml", "there/a.yaml is a file; a run is named by its folder"),
+        ("describe multirun_sweeps=smoke", "lmkit train multirun_sweeps=smoke dry_run=true shows"),
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
         ("runs there csv=yes", "csv must be one of true, false, but is 'yes'"),

@@ -11,7 +11,9 @@ from collections.abc import Iterator
 
 import pytest
 
+from lmkit.cli.command_line import options_first
 from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.errors.user_error import UserError
 from tests.conftest import REPOSITORY
 from tests.tiny import TINY
 
@@ -194,6 +196,17 @@ def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, c
     if "mine" in arguments:
         assert "  # The cube.\n  transform:\n" in "\n".join(options)
         assert "    power: 3 # of the logits" in options
+
+
+def test_help_on_a_fixed_trunk_has_the_values_of_its_experiment(printed):
+    assert "name: head_on_${data.name}" in printed("train", "trunk=fixed", "--help")
+
+
+def test_a_flag_takes_a_value_with_a_dash():
+    line = ["--info", "defaults-tree", "seed=1"]
+    assert options_first(line) == ["seed=1", "--info", "defaults-tree"]
+    with pytest.raises(UserError, match="--info must be one of all, config, defaults, defaults-tr"):
+        options_first(["--info", "default"])
 
 
 def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):

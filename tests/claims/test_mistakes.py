@@ -93,6 +93,7 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ("objective.sum=1", "Could not override 'objective.sum'; To append to your config use +"),
         ("optimizer.lr=nan", "optimizer.lr must be a finite number, but is nan"),
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
+        (f"x=[{300 * 'a'}", "aaa' cannot be read as option=value"),  # longer than a file's name
         ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
         ("seed=", "seed: Value '' of type 'str' could not be converted to Integer"),
         ("seed=1.5", "seed: Value '1.5' of type 'float' could not be converted to Integer"),

@@ -226,6 +226,18 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
 
 
 @pytest.mark.usefixtures("own_analysis")
+def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(lmkit, capsys):
+    for name in ("words", "runs"):
+        Path(f"configs/analyses/{name}.yaml").write_text(ANALYSIS_YAML)
+    lmkit("words", "--help", *OWN)
+    assert capsys.readouterr().out.startswith("lmkit longest run=RUNS counts long words.")
+    lmkit("--help", *OWN)
+    shown = capsys.readouterr().out
+    assert re.search(r"^  words +Counts the long words", shown, re.MULTILINE)
+    assert re.search(r"^  runs +Shows runs, finished or not", shown, re.MULTILINE)
+
+
+@pytest.mark.usefixtures("own_analysis")
 def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
     lmkit("train", *TINY)
     assert "'leters' (did you mean letters?)" in refused("longest", *OWN, "run=runs", "leters=3")

@@ -187,10 +187,18 @@ def test_a_running_run_and_a_damaged_one_are_told(unfinished, lmkit, capsys):
     assert re.search(rf"{damaged.path.name} *│ damaged", captured.out)
 
 
+def test_a_list_of_runs_is_one_word_as_for_the_report(three, printed):
+    first, second, _ = (str(run.path) for run in three)
+    shown = printed("runs", f"[{first},'runs/*{second[-12:]} seed:2']")
+    assert shown.startswith("2 runs")
+    assert "2 finished runs: " in printed("clean", f"runs=[{first},{second}]")
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
         (["sort=tst_ppl"], "sort: no run has 'tst_ppl' (did you mean test_ppl?)"),
+        (["columns=" + "x" * 410], "columns: no run has 'xxx"),  # longer than a file's name
         (["columns=seed,sed"], "columns: no run has 'sed' (did you mean seed?)"),
     ],
 )

@@ -83,11 +83,14 @@ def _meanings(
 
 
 def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
-    """The comments of a file, after those of the ungrouped files at the top of its defaults."""
+    """The comments of a file, after those of the files on which it builds: ungrouped ones, and
+    others of its group."""
     content = yaml.safe_load(file.read_text("utf-8")) or {}
+    group = section.replace(".", "/")
     for name in content.get("defaults", []):
-        if isinstance(name, str) and (name.startswith("/") or not section):
-            for base in _found(name.lstrip("/").partition("@")[0], folders)[:1]:
+        if isinstance(name, str):
+            path = name.partition("@")[0] if name.startswith("/") else f"{group}/{name}"
+            for base in _found(path.lstrip("/"), folders)[:1]:
                 yield from _with_bases(base, section, folders)
     yield from _comments(file, section)
 

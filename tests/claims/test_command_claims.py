@@ -202,6 +202,14 @@ def test_help_on_a_fixed_trunk_has_the_values_of_its_experiment(printed):
     assert "name: head_on_${data.name}" in printed("train", "trunk=fixed", "--help")
 
 
+def test_help_on_a_corpus_that_builds_on_another_has_its_own_words_or_those_of_that(printed):
+    of_dialogues = printed("train", "data=dailydialog", "--help")
+    assert "tokenizer: word_punct # as Zhao et al. 2017" in of_dialogues
+    of_text = printed("train", "data=text", "--help")
+    assert "# spaces: words between white space; bpe: subwords" in of_text
+    assert "root: null # the folder or the file" in of_text
+
+
 def test_a_flag_takes_a_value_with_a_dash():
     line = ["--info", "defaults-tree", "seed=1"]
     assert options_first(line) == ["seed=1", "--info", "defaults-tree"]

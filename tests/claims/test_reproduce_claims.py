@@ -333,8 +333,9 @@ def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
         for step in steps.sweeps:
             sweep = reproduce.plan_sweep(step, wanted, reproduce._axes_of(step.sweep, []))
             assert 0 < len(sweep.runs) < (3000 if size == "full" else 200)
-            runs = dict(sweep.runs)
-            for called, line in runs.items():  # one of each name
+            runs = list(dict(sweep.runs).items())  # one of each name
+            # a size gives all runs of a sweep the same options
+            for called, line in runs if size == "full" else runs[:1]:
                 config = composer.compose(line)
                 assert config["name"] == called
                 assert config["runs_dir"] == {"full": "runs"}.get(size, f"runs/{size}")

@@ -5,9 +5,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 from hydra.utils import instantiate
-from omegaconf import OmegaConf
 
-from lmkit.cli.entry import CONFIGS
+from lmkit.cli.entry import composed_apart
 from lmkit.data.corpus import TextCorpus
 from lmkit.errors.user_error import UserError
 from lmkit.runs.names import name_of
@@ -153,7 +152,7 @@ def test_configs_give_a_corpus_its_names_and_the_folder_of_the_environment(
     name, title, short, root, monkeypatch
 ):
     monkeypatch.setenv("LMKIT_DATA", "/somewhere")
-    corpus = instantiate(OmegaConf.load(CONFIGS / "data" / f"{name}.yaml"))
+    corpus = instantiate(composed_apart("train", [f"data={name}"])["data"])
     assert (name_of(corpus), corpus.short_name) == (title, short)
     assert (corpus.name, corpus.files.root) == (name, root)
 

@@ -105,12 +105,19 @@ def compare(kept: Sequence[Path], anew: Path) -> None:
 def differing(kept: Path, anew: Path) -> list[str]:
     """What is not the same bits in two runs: metrics of the result, spectra of log P on test."""
     of_kept, of_anew = (RunFolder(run).read_result().metrics for run in (kept, anew))
-    names = {name for name in of_kept | of_anew if of_kept.get(name) != of_anew.get(name)}
+    names = {n for n in of_kept | of_anew if not _same(of_kept.get(n), of_anew.get(n))}
     for file in kept.glob("spectra/test_log_probs*.npz"):
         one, other = (read_spectrum(run / "spectra" / file.name) for run in (kept, anew))
         if not np.array_equal(one.singular_values_S, other.singular_values_S):
             names.add(file.name)
     return sorted(names)
+
+
+def _same(one: object, other: object) -> bool:
+    """Whether two values are equal; of several measures those that both versions of lmkit take."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return all(_same(one[name], other[name]) for name in one.keys() & other.keys())
+    return one == other
 
 
 def without_folders(config: dict[str, Any]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
+from tests.results.forging import change
 
 
 def test_what_is_kept_and_put_back_is_a_finished_run(make_run, tmp_path: Path):
@@ -54,6 +55,10 @@ def test_runs_trained_anew_are_compared_with_those_kept(make_run, tmp_path, caps
         compare([tmp_path / "kept"], tmp_path / "other")
     assert left.value.code == 1
     assert capsys.readouterr().out == f"{run.name}: other test_ppl, train_ppl, valid_ppl\n"
+    same = tmp_path / "same" / run.name  # trained by a version that takes one measure less
+    change(same, "result.json", lambda c: c["metrics"]["test_spectrum"].pop("stable_rank"))
+    compare([tmp_path / "kept"], tmp_path / "same")
+    assert capsys.readouterr().out == f"{run.name}: the same digits\n"
     spectrum = final_spectrum(RunFolder(tmp_path / "same" / run.name))
     write_spectrum(spectrum, np.geomspace(100.0, 1e-6, 400), read_spectrum(spectrum).measures)
     with pytest.raises(SystemExit):

@@ -82,7 +82,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
             )  # fmt: skip
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"
-        title = fill(", ".join(parts_of[shared:]), 40)
+        title = fill(", ".join(parts_of[shared:]), 36)
         axes.set_title(title + r.replace("-", "−"), fontsize=7)
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:,.0f}")
@@ -139,7 +139,8 @@ def _said(of: pd.DataFrame) -> str:
             "difference", ascending=verdict == "better"
         )
         if len(found):
-            heads = [f"{r['head_label']} ({signed(r['difference'])})" for _, r in found.iterrows()]
+            heads = [f"{r['head_label']} ({signed(r['difference'])}{APART * bool(r['apart'])})"
+                     for _, r in found.iterrows()]  # fmt: skip
             clauses.append(f"{joined(heads)} {one if len(heads) == 1 else many} {verdict}")
     if clauses:
         clauses[0] += f" than {name}"

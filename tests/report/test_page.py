@@ -109,6 +109,7 @@ def test_a_baseline_that_the_table_does_not_show_is_told(runs, tmp_path, make_ru
         make_run(runs, seed, 60.0 + seed, transform="outside", options=otherwise)
     html = page_of(runs, tmp_path / "out")
     assert "−10.00‡" in cells(html)["Cube"]
+    assert "Cube (−10.00‡)" in html
     assert "‡ Compared with a baseline trained alike: Cube with 71.50." in html
     assert "‡" not in cells(html)["GSS"]
 

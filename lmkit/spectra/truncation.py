@@ -50,17 +50,18 @@ class Basis:
         self._is_wide = num_rows < num_columns
         held = num_rows if self._is_wide else 0
         self._rows_NV = torch.empty(held, num_columns, dtype=torch.float64, device=device)
-        self._seen = 0
+        self._seen, self._num_columns = 0, num_columns
         self._gram = GramAccumulator(min(num_rows, num_columns), device)
 
     def add(self, log_probs_nV: Tensor) -> None:
-        """Adds rows of log P."""
+        """Adds rows of log P. Raises: UserError naming an entry that is not finite."""
+        require_rows(log_probs_nV, self._num_columns, self._seen)
         rows_nV = centred(log_probs_nV)
         if self._is_wide:
             self._rows_NV[self._seen : self._seen + len(rows_nV)] = rows_nV
-            self._seen += len(rows_nV)
         else:
             self._gram.add(rows_nV)
+        self._seen += len(rows_nV)
 
     def vectors(self, most: int) -> Tensor:
         """The `most` leading ones as columns (V, most), float64. Called once: sums and rows go."""

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 
+from lmkit.errors.user_error import UserError
 from lmkit.spectra import truncation
 from lmkit.spectra.truncation import Basis, RankLosses, basis_bytes, ranks_up_to
 from tests.live_bytes import LiveBytes
@@ -21,6 +22,14 @@ def cut(log_probs_NV, targets_N, ranks, block):
     for rows, targets in zip(log_probs_NV.split(block), targets_N.split(block), strict=True):
         losses.add(rows, targets)
     return losses.result()
+
+
+@pytest.mark.parametrize(("num_rows", "num_words"), [(40, 17), (17, 40)])
+def test_an_entry_that_is_not_finite_is_named_where_it_stands(num_rows, num_words):
+    log_p = torch.randn(num_rows, num_words).log_softmax(1)
+    log_p[9, 4] = -torch.inf
+    with pytest.raises(UserError, match=r"value -inf in row 9 \(context\), column 4 \(word\)"):
+        cut(log_p, torch.zeros(num_rows, dtype=torch.long), [2], block=7)
 
 
 @pytest.mark.parametrize(("num_rows", "num_words"), [(40, 17), (17, 40), (23, 23)])

@@ -150,13 +150,13 @@ def _said(of: pd.DataFrame) -> str:
         clauses.append(f"{joined(undecided)} cannot be told from {than}")
     untested = of[(of["verdict"] == "") & ~of["is_baseline"]]
     trained_otherwise = untested["difference"].isna()
-    for why, heads_ in (
+    for why, such in (
         ("one seed", untested[~trained_otherwise]),
         ("another training", untested[trained_otherwise]),
     ):
-        if len(heads_):
-            have = "has" if len(heads_) == 1 else "have"
-            clauses.append(f"{joined(heads_['head_label'])} {have} no test ({why})")
+        if len(such):
+            have = "has" if len(such) == 1 else "have"
+            clauses.append(f"{joined(such['head_label'])} {have} no test ({why})")
     return f"{'; '.join(clauses)}."
 
 

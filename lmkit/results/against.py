@@ -25,9 +25,9 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         `train_ppl, valid_ppl, test_ppl` (with `_sd`); `rank` and its `contexts`; `difference` of
         the test perplexities with `low, high, p_welch, p_student`, `p_holm` over all rows, and
         `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`;
-        `baseline_ppl` of the baseline that a head is compared with, and whether it stands `apart`,
-        in none of the rows; and `differs`: the options beside head and rate in which the two
-        differ. Heads that could train longer, or were finetuned, have no difference.
+        `baseline`, the group that a head is compared with, its `baseline_ppl` on test, and whether
+        it stands `apart`, in none of the rows; and `differs`: the options beside head and rate in
+        which the two differ. Heads that could train longer, or were finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
     chosen = chosen.assign(head_label=labels(chosen.assign(setting=0), _varied(chosen)))
@@ -113,10 +113,10 @@ def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, A
         difference(members[column].to_list(), base[column].to_list())
         for column in ("valid_ppl", "test_ppl")
     )
-    with_ = {"baseline": base["group"].iloc[0], "baseline_ppl": base["test_ppl"].mean()}
     return {
         **test._asdict(),
-        **with_,
         "valid_difference": valid.difference,
         "differs": differs,
+        "baseline": base["group"].iloc[0],
+        "baseline_ppl": base["test_ppl"].mean(),
     }

@@ -157,8 +157,8 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _defaults_in(source: Source, heir: ast.ClassDef | None = None) -> dict[str, object]:
-    """Those of the last definition of a name in a file; if a class inherits it, above that class,
-    which may have the same name.
+    """The defaults of a name's last definition in a file. Where a class inherits that name, only
+    what stands above the class counts: it may have the same name itself.
     """
     module = _parsed(source.file)
     above = module.body.index(heir) if heir in module.body else None

@@ -305,7 +305,10 @@ def require_name(name: str) -> None:
 
 
 def _is_file(path: Path) -> bool:
-    """Raises: OSError when that cannot be seen; a name that is too long is no file's."""
+    """Whether there is such a file; of a name that is too long there is none.
+
+    Raises: OSError when it cannot be seen, as in a folder that is closed to the user.
+    """
     try:
         return path.is_file()
     except OSError as error:

@@ -130,6 +130,15 @@ def test_panels_of_two_corpora_have_two_titles(runs, tmp_path, make_run):
     assert len(titles) == len(set(titles)) == 2
 
 
+def test_perplexities_per_subword_are_called_so_on_a_fixed_trunk_too(runs, tmp_path, make_run):
+    said = "Perplexities are per subword."
+    assert said not in page_of(runs, tmp_path / "words")
+    for transform in ("identity", "gss"):
+        options = {"data.text": {"tokenizer": "bpe"}}
+        make_run(tmp_path / "fixed", 1, sizes=(1000, 154785), transform=transform, options=options)
+    assert said in page_of(tmp_path / "fixed", tmp_path / "subwords")
+
+
 def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
     for split in ("test", "valid"):
         record = PairwiseRecord(

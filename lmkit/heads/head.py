@@ -85,6 +85,8 @@ class Head(nn.Module):
     """
 
     display_name, place = "", 0
+    # whether log P is the formula above, applied to what `mixture` returns
+    mixes_softmaxes = True
 
     def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
@@ -112,11 +114,6 @@ class Head(nn.Module):
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
         return self.mixture.num_components == 1 and type(self.transform) is Identity
-
-    @property
-    def mixes_softmaxes(self) -> bool:
-        """Whether log P is the formula above, applied to what `mixture` returns."""
-        return True
 
     def word_weight(self) -> Tensor | None:
         """W (V, E) of the logits before the transform; None where no single matrix makes them

@@ -59,7 +59,7 @@ class MixtapeLatents(Mixture):
         require_count("head.gate_dim", gate_dim)
         require_rate("head.latent_dropout", latent_dropout)
         self.in_dim, self.emb_dim = in_dim, emb_dim
-        self.num_experts = self.num_components = num_experts
+        self.num_components = num_experts
         self.gate_dim, self.latent_dropout = gate_dim, latent_dropout
         self.latent = nn.Linear(in_dim, num_experts * emb_dim)
         self.gate = nn.Linear(in_dim, (num_experts - 1) * gate_dim, bias=False)
@@ -68,10 +68,10 @@ class MixtapeLatents(Mixture):
     def forward(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's alone
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
-        num_gates = self.num_experts - 1
+        num_gates = self.num_components - 1
         gate_NJG = torch.tanh(self.gate(hidden_TBD)).reshape(-1, num_gates, self.gate_dim)
         return GatedContexts(
-            latent.reshape(-1, self.num_experts, self.emb_dim),
+            latent.reshape(-1, self.num_components, self.emb_dim),
             gate_NJG,
             self.score(hidden_TBD).reshape(-1, num_gates),
         )
@@ -109,6 +109,7 @@ class Mixtape(Head):
     """
 
     display_name, place = "Mixtape", 1
+    mixes_softmaxes = False
     own_words_R: Tensor
     own_weight_RE: Tensor | None
 
@@ -133,21 +134,12 @@ class Mixtape(Head):
             raise UserError(f"head.own_share must be at most 1, but is {own_share!r}")
         latents = MixtapeLatents(in_dim, emb_dim, num_experts, gate_dim, latent_dropout)
         super().__init__(replace(parts, mixture=latents))
-        self.num_experts = num_experts
         num_own = max(1, round(own_share * len(parts.word_counts_V)))
         self.gate_weight = nn.Parameter(torch.empty(num_own + 1, gate_dim).uniform_(-0.1, 0.1))
         self.gate_bias = nn.Parameter(torch.zeros(num_experts - 1, num_own + 1))
         order_V = torch.argsort(parts.word_counts_V, descending=True, stable=True)
         self.register_buffer("own_weight_RE", None, persistent=False)  # the decoder's, in the loss
         self.register_buffer("own_words_R", order_V[:num_own].clone())  # kept in every checkpoint
-
-    @property
-    def mixes_softmaxes(self) -> bool:
-        return False
-
-    def contexts(self, hidden_TBD: Tensor) -> GatedContexts:  # type: ignore[override]  # Mixtape's
-        gated: GatedContexts = self.mixture(hidden_TBD)
-        return gated
 
     def forward(self, inputs: Sequence[Tensor], targets_n: Tensor) -> Tensor:
         return -self.target_log_probs(self.gated_logits(*inputs), targets_n)
@@ -182,4 +174,4 @@ class Mixtape(Head):
     def _row_logits(self) -> int:
         """How many numbers the loss keeps for a context: logits, and by component those, gates,
         priors and their gradients of own words."""
-        return len(self.decoder_bias) + 5 * self.num_experts * len(self.own_words_R)
+        return len(self.decoder_bias) + 5 * self.mixture.num_components * len(self.own_words_R)

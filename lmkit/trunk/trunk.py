@@ -97,18 +97,11 @@ class LayeredTrunk(Trunk):
     (Parthiban et al. 2021, supplement section 2)."""
 
     def __post_init__(self) -> None:
-        sizes = {"emb_dim": self.emb_dim, "hidden_dim": self.hidden_dim, "out_dim": self.out_dim}
-        for name, size in (sizes | {"num_layers": self.num_layers}).items():
-            require_count(f"trunk.{name}", size)
-        rates = {
-            "embed_dropout": self.embed_dropout,
-            "input_dropout": self.input_dropout,
-            "hidden_dropout": self.hidden_dropout,
-            "output_dropout": self.output_dropout,
-            "weight_dropout": self.weight_dropout,
-        }
-        for name, rate in rates.items():
-            require_rate(f"trunk.{name}", rate)
+        options = vars(self)
+        for name in ("emb_dim", "hidden_dim", "out_dim", "num_layers"):
+            require_count(f"trunk.{name}", options[name])
+        for place in ("embed", "input", "hidden", "output", "weight"):
+            require_rate(f"trunk.{place}_dropout", options[f"{place}_dropout"])
         require_at_least("trunk.embedding_noise", self.embedding_noise, 0)
         super().__init__(self.num_words, self.emb_dim, self.out_dim)
 

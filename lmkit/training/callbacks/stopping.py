@@ -50,15 +50,11 @@ class Patience(Stopping):
 
     @property
     def exhausted(self) -> bool:
-        return self.epochs is not None and self._waited() >= self.epochs
-
-    def _waited(self) -> int:
-        """Epochs since the last better valid perplexity."""
-        best, waited = math.inf, 0
+        best, waited = math.inf, 0  # epochs since the last better valid perplexity
         for valid_ppl in self.history:
             is_better = valid_ppl < best - self.min_delta
             best, waited = (valid_ppl, 0) if is_better else (best, waited + 1)
-        return waited
+        return self.epochs is not None and waited >= self.epochs
 
 
 class NonMonotoneStop(Stopping):

@@ -66,7 +66,7 @@ def model_spectrum(
             return _measured(factors.singular_values(), factors.num_rows, model, factors.method)
         rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
         gram = _gram(map(rows_of, blocks), num_contexts, len(head.decoder_bias), model.device)
-        values = gram.singular_values(consume=True)
+        values = gram.singular_values()
     return _measured(values, num_contexts, model, gram.method)
 
 

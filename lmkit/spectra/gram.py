@@ -20,7 +20,6 @@ from lmkit.errors.user_error import UserError
 # Columns a panel. Smaller panels compute less in vain, until the products become slow.
 PANEL_CPU = 512
 PANEL_GPU = 2048
-SCIPY_UP_TO = 4096  # columns; PyTorch's LAPACK is faster beyond, but takes half a second to start
 
 
 class GramAccumulator:
@@ -32,7 +31,7 @@ class GramAccumulator:
         block_mb: memory for rows waiting to be added, in MiB. Rows are gathered into blocks of this
             size first, so that the sums do not depend on how the caller cuts the stream.
 
-    Memory: 8 V^2 bytes + block_mb, and again 8 V^2 in `singular_values` unless it may consume.
+    Memory: 8 V^2 bytes + block_mb, and on a GPU again 8 V^2 in `singular_values`.
     """
 
     method = "gram"
@@ -62,16 +61,14 @@ class GramAccumulator:
             self._gather(part_NV)
         self.num_rows += rows_NV.shape[0]
 
-    def singular_values(self, consume: bool = False) -> Tensor:
-        """All min(N, V) singular values, descending, float64 on the CPU.
-
-        consume: on the CPU, work in the Gram matrix itself, which halves the memory, takes about
-            twice as long and leaves the accumulator unusable.
+    def singular_values(self) -> Tensor:
+        """All min(N, V) singular values, descending, float64 on the CPU. Called once: a CPU works in
+        the Gram matrix itself, which halves the memory.
         """
         self._flush()
         self._block_NV = None
         gram_VV = self._gram_VV
-        if self.device.type == "cpu" and (consume or self.num_columns <= SCIPY_UP_TO):
+        if self.device.type == "cpu":
             # SciPy's threads are not PyTorch's, and their number changes the last digits.
             with threadpool_limits(torch.get_num_threads(), user_api="blas"):
                 squares = scipy.linalg.eigh(
@@ -79,14 +76,13 @@ class GramAccumulator:
                     lower=True,
                     eigvals_only=True,
                     driver="evd",
-                    overwrite_a=consume,
+                    overwrite_a=True,
                     check_finite=False,
                 )
             squares_V = torch.from_numpy(squares)
         else:
             squares_V = torch.linalg.eigvalsh(gram_VV, UPLO="U").cpu()
-        if consume:
-            del self._gram_VV
+        del self._gram_VV
         values_V = squares_V.flip(0).clamp(min=0).sqrt()
         return values_V[: min(self.num_rows, self.num_columns)]
 

@@ -62,8 +62,9 @@ class GramAccumulator:
         self.num_rows += rows_NV.shape[0]
 
     def singular_values(self) -> Tensor:
-        """All min(N, V) singular values, descending, float64 on the CPU. Called once: a CPU works in
-        the Gram matrix itself, which halves the memory.
+        """All min(N, V) singular values, descending, float64 on the CPU.
+
+        Called once: a CPU works in the Gram matrix itself, which halves the memory.
         """
         self._flush()
         self._block_NV = None

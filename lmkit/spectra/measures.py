@@ -88,7 +88,11 @@ def measure(
         source_dtype: of the matrix's entries as they were produced.
         method: how the values were computed, a key of RESOLUTION.
     """
-    sigma_1, relative_S = _relative(singular_values, min(num_rows, num_columns))
+    sigma_S = singular_values.detach().to("cpu", torch.float64)
+    if not bool(torch.isfinite(sigma_S).all()):
+        raise UserError("singular values must be finite")
+    sigma_1 = float(sigma_S[0])
+    relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
     floor = RESOLUTION[method]
     tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
     press = _press_rank(relative_S, tolerance, source_dtype)
@@ -125,19 +129,6 @@ def _reasons(values: Mapping[str, object]) -> dict[str, str]:
 
 def _resolved(value: Number | str) -> Number | None:
     return None if isinstance(value, str) else value
-
-
-def _relative(singular_values: Tensor, count: int) -> tuple[float, Tensor]:
-    """sigma_1, and the `count` singular values relative to it."""
-    sigma_S = singular_values.detach().to("cpu", torch.float64)
-    if sigma_S.ndim != 1 or len(sigma_S) != count:
-        raise UserError(f"a spectrum must hold all {count} singular values, not {sigma_S.shape}")
-    if not bool(torch.isfinite(sigma_S).all()) or float(sigma_S[-1]) < 0:
-        raise UserError("singular values must be finite and at least 0")
-    if bool((sigma_S[1:] > sigma_S[:-1]).any()):
-        raise UserError("singular values must be in descending order")
-    sigma_1 = float(sigma_S[0])
-    return sigma_1, sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
 
 
 def _press_rank(relative_S: Tensor, tolerance: float, source_dtype: torch.dtype) -> int | str:

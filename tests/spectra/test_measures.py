@@ -63,15 +63,6 @@ def test_a_zero_matrix_has_rank_zero_and_no_soft_ranks() -> None:
     assert measures.unresolved["stable_rank"] == "all singular values are 0"
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        (spectrum(1.0, 0.5), "all 3"),
-        (spectrum(0.5, 1.0, 0.1), "descending"),
-        (spectrum(1.0, 0.5, -0.1), "at least 0"),
-        (spectrum(1.0, float("nan"), 0.1), "finite"),
-    ],
-)
-def test_what_is_no_spectrum_is_refused(values, message) -> None:
-    with pytest.raises(UserError, match=message):
-        measure(values, 10, 3, torch.float32)
+def test_values_that_are_not_finite_are_refused() -> None:
+    with pytest.raises(UserError, match="finite"):
+        measure(spectrum(1.0, float("nan"), 0.1), 10, 3, torch.float32)

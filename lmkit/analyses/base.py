@@ -81,7 +81,7 @@ class Subject:
     def contexts(self, first: FirstContexts) -> ChosenContexts:
         """The first contexts of a split, or of a pretrained model's text."""
         if self.run is not None:
-            return first.of(self.run)
+            return first.among(self.run.data.eval_batches(first.split), f"the {first.split} split")
         return first.among(self.loaded_pretrained.windows, self.text.name)
 
     def with_bar(self, chosen: ChosenContexts, then: str) -> Iterator[Batch]:

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from lmkit.errors.user_error import require_choice, require_count
 
-if TYPE_CHECKING:  # they bring torch
+if TYPE_CHECKING:  # it brings torch
     from lmkit.data.windows import EvalBatches
-    from lmkit.experiment.load import LoadedRun
 
 
 class ChosenContexts(NamedTuple):
@@ -36,12 +35,9 @@ class FirstContexts:
             require_count("contexts", contexts, least)
             self.contexts = int(contexts)
 
-    def of(self, run: LoadedRun) -> ChosenContexts:
-        """Those of a run's split; prints a line if it has fewer than asked for."""
-        return self.among(run.data.eval_batches(self.split), f"the {self.split} split")
-
     def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
-        """The same for the batches of a text; `text` is its name in the line."""
+        """Those of the batches; prints a line, with the name of the text, if they have fewer than
+        asked for."""
         available = batches.num_targets
         if self.contexts is None or self.contexts <= available:
             return ChosenContexts(batches, self.contexts or available, available)

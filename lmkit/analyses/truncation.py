@@ -59,7 +59,8 @@ class Truncation(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.measures.truncation import ranks_up_to, truncations
+        from lmkit.measures.truncation import truncations
+        from lmkit.spectra.truncation import ranks_up_to
 
         model, chosen = subject.model, subject.contexts(self.first)
         num_words, dim = model.head.decoder_weight.shape

@@ -6,8 +6,6 @@ Grivas, Bogoychev and Lopez 2022 find them in pretrained decoders by linear prog
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 from pydantic import Field
 
@@ -15,9 +13,6 @@ from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.first_contexts import FirstContexts
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
-
-if TYPE_CHECKING:  # it brings torch
-    from torch import Tensor
 
 NAMED = 50  # words in the record, at most
 
@@ -87,14 +82,10 @@ class Unargmaxable(Analysis):
                 occurring=int((of_excluded > 0).sum()),
                 occurrences=int(of_excluded.sum()),
                 occurrence_share=float(of_excluded.sum() / counts_V.sum()),
-                freed=_count(predicted_V, excluded),
+                freed=int(predicted_V[excluded].sum()),
                 words=[names[word] for word in most_frequent],
             )
         )
-
-
-def _count(chosen_V: Tensor, words: list[int]) -> int:
-    return int(chosen_V[words].sum())
 
 
 def _words(subject: Subject) -> tuple[np.ndarray, tuple[str, ...]]:

@@ -9,7 +9,6 @@ from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory
 from lmkit.spectra.truncation import Basis, RankLosses, Truncated, basis_bytes
-from lmkit.spectra.truncation import ranks_up_to as ranks_up_to
 
 WORKING_BYTES = 2**30  # for blocks of rows in float64, and everything else of fixed size
 

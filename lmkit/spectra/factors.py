@@ -49,7 +49,7 @@ class FactorAccumulator:
         left_NF = torch.cat([context_NE.detach().to(like), ones_N1, left_N1], dim=1)
         _require_finite("contexts or log normalisers", left_NF)
         for block_NF in torch.split(left_NF, BLOCK_ROWS):
-            self._stack(block_NF)
+            self._left_FF = torch.linalg.qr(torch.cat([self._left_FF, block_NF]), mode="r").R
         self.num_rows += len(left_NF)
 
     def singular_values(self) -> Tensor:
@@ -61,10 +61,6 @@ class FactorAccumulator:
         values = torch.zeros(count, dtype=torch.float64)
         values[: len(nonzero)] = nonzero
         return values
-
-    def _stack(self, rows_NF: Tensor) -> None:
-        stacked = torch.cat([self._left_FF, rows_NF.to(self._left_FF)])
-        self._left_FF = torch.linalg.qr(stacked, mode="r").R
 
 
 def _require_finite(name: str, values: Tensor) -> None:

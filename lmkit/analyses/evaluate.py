@@ -95,7 +95,6 @@ class Evaluate(Analysis):
             run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,
         )  # fmt: skip
-        text = text_content(of_the_text)
         return Recorded(
             Evaluation.model_validate(
                 {
@@ -106,7 +105,7 @@ class Evaluate(Analysis):
                     "nll": measured.nll,
                     "bits_per_token": measured.bits_per_token,
                     "num_tokens": measured.num_tokens,
-                    **text,
+                    **text_content(of_the_text),
                     **searched,
                 }
             )
@@ -129,20 +128,21 @@ class Evaluate(Analysis):
 
     def _search(self, subject: Subject) -> tuple[dict[str, object], dict[str, float]]:
         """What is stored of a search on valid, and the best values."""
-        from lmkit.evaluation.method import search_on_valid
+        from lmkit.evaluation.method import one_column
 
-        searched = search_on_valid(subject.loaded_run, self.method, self.search_tokens)
-        finite = [point for point in searched.points if math.isfinite(point.perplexity)]
+        run, method = subject.loaded_run, self.method
+        windows = one_column(run, "valid", method.search_length(), self.search_tokens)
+        points = sorted(method.search(run, windows), key=lambda point: point.perplexity)
+        finite = [point for point in points if math.isfinite(point.perplexity)]
         if not finite:
             raise UserError(
-                f"the valid perplexity is finite at none of the {len(searched.points)} points of "
-                "the search"
+                f"the valid perplexity is finite at none of the {len(points)} points of the search"
             )
         best = finite[0].options
-        grids = {name: values for name, values in self.method.grid.items() if len(values) > 2}
+        grids = {name: values for name, values in method.grid.items() if len(values) > 2}
         return {
-            "search_tokens": searched.tokens,
+            "search_tokens": windows.num_targets,
             "search_points": [point.options | {"ppl": point.perplexity} for point in finite],
-            "search_diverged": len(searched.points) - len(finite),
+            "search_diverged": len(points) - len(finite),
             "at_edge": [n for n, v in grids.items() if best[n] in (min(v), max(v))],
         }, best

@@ -26,16 +26,12 @@ class FoundAnalyses(NamedTuple):
     left_out: list[LeftOut]
 
 
-def analysis_names() -> list[str]:
-    """The names of all analyses that the running Hydra application can compose."""
-    return GlobalHydra.instance().config_loader().get_group_options(GROUP, overrides=_overrides())
-
-
 def find_analyses() -> FoundAnalyses:
     """The class that each file names as its `_target_`; several files may name the same one."""
     classes: set[type[Analysis]] = set()
     left_out = []
-    for name in analysis_names():
+    loader = GlobalHydra.instance().config_loader()
+    for name in loader.get_group_options(GROUP, overrides=_overrides()):
         try:
             classes.add(_class_of(name))
         except Exception as error:  # a user's module may raise anything

@@ -56,16 +56,14 @@ class Logits(Analysis):
         chosen = subject.contexts(self.first)
         shown = subject.with_bar(chosen, "histogram")
         found = model_logits(subject.model, shown, chosen.num_contexts, self.bins)
-        content = {"histogram": found.histogram._asdict(), "curve": found.curve._asdict()}
         return Recorded(
             LogitsRecord(
                 split=self.first.split,
-                num_contexts=found.num_contexts,
                 transform=type(subject.model.head.transform).__name__,
-                smallest=found.curve.logit[0],
-                largest=found.curve.logit[-1],
-                slope=mean_slope(content),
-                **content,
+                smallest=found.curve["logit"][0],
+                largest=found.curve["logit"][-1],
+                slope=mean_slope(found._asdict()),
+                **found._asdict(),
             )
         )
 

@@ -82,11 +82,11 @@ class PressRobustness(Analysis):
         self.checkpoint = checkpoint
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.measures.rank_robustness import RobustnessOptions, num_steps, study
+        from lmkit.measures.rank_robustness import RobustnessOptions, study
 
         chosen = subject.contexts(self.first)
         options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
-        with _steps(subject.name, num_steps(options)) as step:
+        with _steps(subject.name, 1 + len(self.noise) + self.round_trips) as step:
             found = study(subject.model, chosen.batches, chosen.num_contexts, options, step)
         return Recorded(
             RanksUnderNoise(

@@ -3,22 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import ValidationError
 
-from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Analysis, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.runs import analysis_files
 from lmkit.runs.folder import RunFolder
-
-SomeRecord = TypeVar("SomeRecord", bound=Record)
-
-
-def stem_of(analysis: Analysis, record: Record, text: analysis_files.Text) -> str:
-    """The name of the files, without their endings."""
-    variant = analysis.variant(record)
-    return f"{analysis.name}{'_' if variant else ''}{variant}{text.suffix}"
 
 
 def store(
@@ -38,7 +30,8 @@ def store(
 
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
-    stem = stem_of(analysis, outcome.record, subject.text)
+    variant = analysis.variant(outcome.record)
+    stem = f"{analysis.name}{'_' if variant else ''}{variant}{subject.text.suffix}"
     if outcome.arrays:  # first: the record says that both are there
         analysis_files.write_arrays(subject.folder, stem, outcome.arrays, before_rename)
     analysis_files.write_analysis(
@@ -66,20 +59,15 @@ def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[St
             folder, stem, kind=kind.name, schema_version=kind.version
         )
         if content is not None:
-            path = analysis_files.analysis_file(folder, stem)
-            record = as_record(kind.record, content, str(path))
+            try:
+                record = kind.record.model_validate(content)
+            except ValidationError as error:
+                first = error.errors()[0]
+                field = ".".join(map(str, first["loc"]))
+                raise UserError(
+                    f"{analysis_files.analysis_file(folder, stem)} is damaged: {field}: "
+                    f"{first['msg']}; {analysis_files.MEASURE_AGAIN}"
+                ) from None
             variant = stem.removeprefix(kind.name).replace("_", " ").strip()
             name = f"{label} ({variant})" if variant and len(stems) > 1 else label
             yield StoredRecord(name, record, analysis_files.read_arrays(folder, stem))
-
-
-def as_record(kind: type[SomeRecord], content: Mapping[str, Any], where: str) -> SomeRecord:
-    """The record with these fields. Raises: UserError naming `where` and the field."""
-    try:
-        return kind.model_validate(content)
-    except ValidationError as error:
-        first = error.errors()[0]
-        field = ".".join(map(str, first["loc"]))
-        raise UserError(
-            f"{where} is damaged: {field}: {first['msg']}; {analysis_files.MEASURE_AGAIN}"
-        ) from None

@@ -29,7 +29,7 @@ from lmkit.errors.user_error import require_count, require_positive, require_rat
 from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation
-from lmkit.measures.perplexity import Perplexity, as_perplexity
+from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
 from lmkit.presentation.progress import tracked
 from lmkit.training.head_module import HeadModule
 
@@ -96,7 +96,7 @@ class Cache(Method):
         settings = [Setting(int(window), *rest) for window, *rest in product(*self.grid.values())]
         nlls = mean_nlls(run.model, windows, settings, "search on valid")
         return [
-            SearchPoint(setting._asdict(), as_perplexity(nll, windows.num_targets).perplexity)
+            SearchPoint(setting._asdict(), safe_exp(nll))
             for setting, nll in zip(settings, nlls, strict=True)
         ]
 

@@ -42,7 +42,7 @@ from lmkit.errors.user_error import (
 from lmkit.evaluation.method import Method, SearchPoint, one_column
 from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
-from lmkit.measures.perplexity import Perplexity, as_perplexity
+from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
 from lmkit.presentation.progress import progress_bar, tracked
 from lmkit.runs.source import source_sha256
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
@@ -243,8 +243,8 @@ class Dynamic(Method):
                 adaptation = self._adaptation(model, statistics, rates)
                 shown = _advancing(windows, progress, task)
                 nll = float(segment_nlls(model, shown, adaptation).sum())
-                measured = as_perplexity(nll / windows.num_targets, windows.num_targets)
-                points.append(SearchPoint({"lr": lr, "decay": decay}, measured.perplexity))
+                ppl = safe_exp(nll / windows.num_targets)
+                points.append(SearchPoint({"lr": lr, "decay": decay}, ppl))
         return points
 
     def _adaptation(

@@ -20,13 +20,6 @@ class SearchPoint(NamedTuple):
     perplexity: float
 
 
-class Searched(NamedTuple):
-    """The outcome of a search on valid."""
-
-    tokens: int  # predicted tokens, from the start of valid
-    points: list[SearchPoint]  # the best first
-
-
 class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
@@ -54,13 +47,6 @@ class Method(ABC):
     def search_length(self) -> int:
         """Length of the windows that `search` takes."""
         raise NotImplementedError
-
-
-def search_on_valid(run: LoadedRun, method: Method, num_tokens: int | None) -> Searched:
-    """Tries each point of the method's grid on the start of valid."""
-    windows = one_column(run, "valid", method.search_length(), num_tokens)
-    points = method.search(run, windows)
-    return Searched(windows.num_targets, sorted(points, key=lambda point: point.perplexity))
 
 
 def one_column(

@@ -20,26 +20,14 @@ CURVE_POINTS = 401
 _CHUNK = 2**22  # logits at once; float32 counts exactly up to 2^24
 
 
-class Histogram(NamedTuple):
-    """The logits of all contexts, components and words; densities integrate to 1."""
-
-    edges: list[float]
-    density: list[float]  # per unit of logit
-
-
-class TransformCurve(NamedTuple):
-    """The transform from the smallest logit to the largest."""
-
-    logit: list[float]
-    transformed: list[float]
-
-
 class LogitHistogram(NamedTuple):
     """The logits of the first contexts, before the transform, and the transform over them."""
 
     num_contexts: int
-    histogram: Histogram
-    curve: TransformCurve
+    # of all contexts, components and words: `edges`, and `density` per unit of logit
+    histogram: dict[str, list[float]]
+    # the transform from the smallest `logit` to the largest: what each is `transformed` to
+    curve: dict[str, list[float]]
 
 
 def model_logits(
@@ -67,8 +55,8 @@ def model_logits(
         transformed = model.head.transform_curve(logit.to(model.device)).cpu()
     return LogitHistogram(
         len(hidden_ND),
-        Histogram(edges.tolist(), density.tolist()),
-        TransformCurve(logit.tolist(), transformed.tolist()),
+        {"edges": edges.tolist(), "density": density.tolist()},
+        {"logit": logit.tolist(), "transformed": transformed.tolist()},
     )
 
 

@@ -61,11 +61,6 @@ class Robustness(NamedTuple):
     effective_ranks: dict[str, list[int | None]]  # by epsilon; None where more than the true rank
 
 
-def num_steps(options: RobustnessOptions) -> int:
-    """How often `study` calls `step`."""
-    return 1 + options.round_trips + len(options.noise)
-
-
 def study(
     model: Predictor,
     batches: Iterable[Batch],
@@ -76,7 +71,8 @@ def study(
     """Parthiban et al. 2021, supplement, section 5, on log P of the first contexts.
 
     Args:
-        step: called with a description of each step before it starts.
+        step: called with a description of each step before it starts: log P, each noise and each
+            round trip.
 
     Raises: UserError when there are too few contexts or words, when log P has fewer than ten
         singular values above its rounding, or when the memory does not suffice.

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
-from lmkit.analyses.storing import store
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
 from lmkit.runs import analysis_files
@@ -173,8 +172,30 @@ def _stored(
     about: dict[str, Any],
     before_rename: Callable[[], None] | None = None,
 ) -> MeasuredSubject:
+    """Measures, and writes `analysis/<stem>.json`, and `.npz` where there are arrays.
+
+    Args:
+        checkpoint: the one that is measured.
+        about: further facts of a pretrained model.
+        before_rename: raises where the weights are no longer those of the folder.
+
+    Raises: UserError naming the file when it cannot be written, or a number is not finite.
+    """
     outcome = analysis.measure(subject)
-    stem = store(analysis, outcome, subject, checkpoint, about, before_rename)
+    variant = analysis.variant(outcome.record)
+    stem = f"{analysis.name}{'_' if variant else ''}{variant}{subject.text.suffix}"
+    if outcome.arrays:  # first: the record says that both are there
+        analysis_files.write_arrays(subject.folder, stem, outcome.arrays, before_rename)
+    analysis_files.write_analysis(
+        subject.folder,
+        stem,
+        {"measured_on": subject.text._asdict(), **about, **outcome.record.model_dump()},
+        kind=analysis.name,
+        schema_version=analysis.version,
+        checkpoint=checkpoint,
+        averaged=subject.averaged,
+        before_rename=before_rename,
+    )
     print(f"written: {analysis_files.analysis_file(subject.folder, stem)}")
     name = subject.name + subject.text.suffix
     return MeasuredSubject(subject.folder, stem, StoredRecord(name, *outcome))

@@ -12,7 +12,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 
 from lmkit.analyses.base import Analysis, StoredRecord
-from lmkit.analyses.storing import measured
+from lmkit.analyses.stored import measured
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import DASH
 from lmkit.report.blocks import PANEL, PageFigure, PageTable

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.analyses.rank import Rank
-from lmkit.analyses.storing import measured
+from lmkit.analyses.stored import measured
 from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.data.corpus import TextCorpus

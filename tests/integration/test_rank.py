@@ -10,7 +10,7 @@ import torch
 
 from lmkit.analyses.divergence import Divergence
 from lmkit.analyses.rank import Rank, Ranks
-from lmkit.analyses.storing import measured
+from lmkit.analyses.stored import measured
 from lmkit.experiment.load import load_run
 from lmkit.runs.folder import RunFolder
 from tests.language_models import log_prob_matrix

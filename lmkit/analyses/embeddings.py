@@ -9,6 +9,7 @@ Shapes: V vocabulary, E embedding.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
@@ -36,7 +37,6 @@ BENCHMARKS = {
     "SimVerb-3500": "EN-SimVerb-3500.txt",
     "SimLex-999": "EN-SIMLEX-999.txt",
 }
-_SHARES = ("0.75", "0.95")  # of the variance
 
 
 class WordPair(NamedTuple):
@@ -95,13 +95,13 @@ class Embeddings(Analysis):
             name: similarity(pairs, vocabulary, vectors_VE) for name, pairs in benchmarks.items()
         }
         known = [each.spearman for each in found.values() if each.spearman is not None]
-        components = principal_components(vectors_VE, _SHARES)
+        components_75, components_95 = principal_components(vectors_VE, [0.75, 0.95])
         return Recorded(
             WordVectors(
                 emb_dim=vectors_VE.shape[1],
                 has_words=has_words,
-                components_75=components["0.75"],
-                components_95=components["0.95"],
+                components_75=components_75,
+                components_95=components_95,
                 mean_spearman=float(np.mean(known)) if known else None,
                 spearman={name: each.spearman for name, each in found.items()},
                 pairs={name: each.pairs for name, each in found.items()},
@@ -135,9 +135,6 @@ def similarity(
     once.
     """
     known = [pair for pair in pairs if pair.first in vocabulary and pair.second in vocabulary]
-    skipped = len(pairs) - len(known)
-    if len(known) < 2:
-        return Similarity(None, len(pairs), skipped)
     first, second = (
         vectors_VE[[vocabulary[word] for word in words]].astype(float)
         for words in ([p.first for p in known], [p.second for p in known])
@@ -145,19 +142,17 @@ def similarity(
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     cosines = (first * second).sum(axis=1) / norms
     scores = [pair.score for pair in known]
-    if np.ptp(cosines) == 0 or np.ptp(scores) == 0:
-        return Similarity(None, len(pairs), skipped)
-    rho = float(stats.spearmanr(scores, cosines).statistic)
-    return Similarity(rho if math.isfinite(rho) else None, len(pairs), skipped)
+    with warnings.catch_warnings(action="ignore"):  # of constant values, whose rho is NaN
+        rho = float(stats.spearmanr(scores, cosines).statistic)
+    return Similarity(rho if math.isfinite(rho) else None, len(pairs), len(pairs) - len(known))
 
 
-def principal_components(vectors_VE: np.ndarray, shares: Sequence[str]) -> dict[str, int]:
-    """By share: the smallest number of principal components that hold that share of the
-    variance."""
+def principal_components(vectors_VE: np.ndarray, shares: Sequence[float]) -> list[int]:
+    """The smallest number of principal components that hold each share of the variance."""
     centred_VE = vectors_VE.astype(float) - vectors_VE.mean(axis=0, dtype=float)
     variances = np.linalg.svd(centred_VE, compute_uv=False) ** 2
     summed = np.cumsum(variances) / variances.sum()
-    return {share: int(np.searchsorted(summed, float(share))) + 1 for share in shares}
+    return [int(each) + 1 for each in np.searchsorted(summed, shares)]
 
 
 def _read(path: Path) -> list[WordPair]:

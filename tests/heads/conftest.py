@@ -15,7 +15,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from lmkit.cli.entry import CONFIGS
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.mixtures import (
     HiddenLayer,
     MixtureOfContexts,
@@ -29,6 +29,7 @@ from lmkit.heads.transforms import (
     PiecewiseLinear,
     SigSoftmax,
 )
+from tests.language_models import head_parts
 
 D, E, K, V = 6, 5, 3, 13
 Loss = Callable[[Head, Tensor, Tensor], Tensor]
@@ -120,11 +121,7 @@ def make_head() -> Callable[..., Head]:
 
     def make(mixture: str, transform: str, rows: int = 4, num_words: int = V) -> Head:
         torch.manual_seed(11)
-        parts = HeadParts(
-            mixture=MIXTURES[mixture](),
-            transform=TRANSFORMS[transform](),
-            word_counts_V=torch.zeros(num_words),
-        )
+        parts = head_parts(MIXTURES[mixture](), TRANSFORMS[transform](), num_words)
         head = Head(parts).double()
         nn.init.normal_(head.decoder_weight)
         nn.init.normal_(head.decoder_bias)

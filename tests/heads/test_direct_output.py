@@ -11,10 +11,10 @@ from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
 from lmkit.heads.direct_output import DirectOutputConnection
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.language_models import language_model
+from tests.language_models import head_parts, language_model
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
 EXPERTS = [2, 0, 3]
@@ -36,12 +36,7 @@ def doc(experts: list[int], **more: str) -> DirectOutputConnection:
 @pytest.fixture
 def head() -> Head:
     torch.manual_seed(2)
-    parts = HeadParts(
-        mixture=doc(EXPERTS),
-        transform=GeneralizedSigSoftmax(-1.0, 1.5),
-        word_counts_V=torch.zeros(V),
-        chunk_mb=0.01,
-    )
+    parts = head_parts(doc(EXPERTS), GeneralizedSigSoftmax(-1.0, 1.5), V, chunk_mb=0.01)
     head = Head(parts).double()
     for parameter in head.parameters():
         nn.init.normal_(parameter)
@@ -125,9 +120,7 @@ def test_the_module_hands_over_the_layers_side_by_side():
         hidden_dropout=0.3,
         output_dropout=0.3,
     )
-    parts = HeadParts(mixture=doc(EXPERTS), transform=nn.Identity(), word_counts_V=torch.zeros(V))
-    head = Head(parts)
-    model = language_model(trunk, head)
+    model = language_model(trunk, Head(head_parts(doc(EXPERTS), nn.Identity(), V)))
     tokens = torch.randint(V, (T, B))
     output = model.eval().trunk(tokens, trunk.initial_state(B))
     hidden_TBD = model.head_input(output)

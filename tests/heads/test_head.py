@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_transform
 from lmkit.heads.direct_output import DirectOutputConnection
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import (
     HiddenLayer,
@@ -34,14 +34,13 @@ from lmkit.heads.transforms import (
     SoftCap,
 )
 from lmkit.runs.names import name_of, place_of
+from tests.language_models import head_parts
 
 T, B = 5, 4
 
 
 def made(mixture: Mixture, transform: nn.Module, num_words: int, **options: object) -> Head:
-    counts_V = torch.zeros(num_words)
-    parts = {"mixture": mixture, "transform": transform, "word_counts_V": counts_V}
-    return Head(HeadParts(**parts, **options))
+    return Head(head_parts(mixture, transform, num_words, **options))
 
 
 def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
@@ -186,7 +185,7 @@ def test_a_transform_derived_from_the_identity_has_no_factors(make_batch):
 
 def test_tied_weights_are_one_parameter_with_both_gradients():
     embedding = nn.Parameter(torch.randn(11, 6))
-    head = made(SingleContext(6), Identity(), 11, embedding_weight=embedding)
+    head = made(SingleContext(6), Identity(), 11, weight=embedding)
     assert head.decoder_weight is embedding
     assert sum(p is embedding for p in head.parameters()) == 1
     tokens_TB = torch.randint(11, (T, B))
@@ -220,7 +219,7 @@ def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisati
 )
 def test_tying_unequal_sizes_names_both_options(mixture, names):
     with pytest.raises(UserError, match=names):
-        made(mixture, Identity(), 11, embedding_weight=nn.Parameter(torch.randn(11, 6)))
+        made(mixture, Identity(), 11, weight=nn.Parameter(torch.randn(11, 6)))
 
 
 def test_a_mixture_from_outside_is_one_by_its_class():

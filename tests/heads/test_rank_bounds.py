@@ -13,9 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, MonotoneMLP, SigSoftmax
+from tests.language_models import head_parts
 
 N, V, E = 40, 30, 4
 
@@ -24,11 +25,9 @@ def rank(matrix: Tensor) -> int:
     return int(torch.linalg.matrix_rank(matrix, rtol=1e-10))
 
 
-def log_probs(mixture, transform, seed: int, dim: int = E) -> Tensor:
+def log_probs(mixture, transform, seed: int) -> Tensor:
     torch.manual_seed(seed)
-    head = Head(
-        HeadParts(mixture=mixture(dim), transform=transform(), word_counts_V=torch.zeros(V).long())
-    ).double()
+    head = Head(head_parts(mixture(E), transform(), V)).double()
     torch.nn.init.normal_(head.decoder_weight, std=3)
     torch.nn.init.normal_(head.decoder_bias)
     with torch.no_grad():

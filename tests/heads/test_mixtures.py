@@ -1,6 +1,6 @@
-"""Mixtures: priors, latents, latent dropout's mask, parameter counts.
+"""Mixtures: latent dropout's mask, parameter counts; `test_head.py` has their formulas.
 
-Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding, K components.
+Shapes: T window length, B batch, D trunk output, E embedding, K components.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ from lmkit.heads.mixtures import (
     Latents,
     MixtureOfContexts,
     MixtureOfSoftmaxes,
-    SingleContext,
 )
 
 T, B, D, E, K = 5, 4, 7, 6, 3
@@ -31,55 +30,9 @@ def count(module: nn.Module) -> int:
     return sum(p.numel() for p in module.parameters())
 
 
-def mos(latent_dropout: float = 0.0, num_experts: int = K) -> MixtureOfSoftmaxes:
+def mos(latent_dropout: float = 0.0) -> MixtureOfSoftmaxes:
     torch.manual_seed(2)
-    return MixtureOfSoftmaxes(D, E, num_experts, latent_dropout).double()
-
-
-def plain_latents(mixture: nn.Module, hidden_D: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Prior (K,) and latents (K, E) of one trunk output, component by component."""
-    scores = mixture.prior.weight @ hidden_D
-    prior = scores.exp() / scores.exp().sum()
-    weight = mixture.latent.weight.view(-1, E, D)
-    bias = mixture.latent.bias.view(-1, E)
-    latents = [torch.tanh(w @ hidden_D + b) for w, b in zip(weight, bias, strict=True)]
-    return prior, torch.stack(latents)
-
-
-def test_none_passes_the_trunks_output_through():
-    hidden_TBD = hidden(T, B, D)
-    log_prior_NK, context_NKE = SingleContext(D)(hidden_TBD)
-    assert log_prior_NK.shape == (T * B, 1)
-    assert not log_prior_NK.any()
-    assert torch.equal(context_NKE, hidden_TBD.reshape(T * B, 1, D))
-    assert count(SingleContext(D)) == 0
-
-
-@pytest.mark.parametrize("num_experts", [1, K])
-def test_mos_is_its_formula_in_order_of_the_contexts(num_experts):
-    mixture, hidden_TBD = mos(num_experts=num_experts), hidden(T, B, D)
-    log_prior_NK, context_NKE = mixture(hidden_TBD)
-    assert log_prior_NK.shape == (T * B, num_experts)
-    assert context_NKE.shape == (T * B, num_experts, E)
-    torch.testing.assert_close(log_prior_NK.exp().sum(1), torch.ones(T * B, dtype=torch.float64))
-    for t in range(T):
-        for b in range(B):
-            prior, latents = plain_latents(mixture, hidden_TBD[t, b])
-            torch.testing.assert_close(log_prior_NK[t * B + b].exp(), prior)
-            torch.testing.assert_close(context_NKE[t * B + b], latents)
-
-
-def test_moc_is_the_prior_weighted_sum_of_the_same_latents():
-    torch.manual_seed(2)
-    moc = MixtureOfContexts(D, E, K, 0.0).double()
-    hidden_TBD = hidden(T, B, D)
-    log_prior_N1, context_N1E = moc(hidden_TBD)
-    assert (moc.num_experts, moc.num_components) == (K, 1)
-    assert log_prior_N1.shape == (T * B, 1)
-    assert not log_prior_N1.any()
-    for i, hidden_D in enumerate(hidden_TBD.reshape(-1, D)):
-        prior, latents = plain_latents(moc, hidden_D)
-        torch.testing.assert_close(context_N1E[i, 0], (prior.unsqueeze(1) * latents).sum(0))
+    return MixtureOfSoftmaxes(D, E, K, latent_dropout).double()
 
 
 @pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])
@@ -104,9 +57,13 @@ def test_latent_dropouts_mask_is_shared_over_time_and_nothing_else():
     p, batch = 0.4, 500
     mixture = mos(p)
     hidden_TBD = hidden(T, batch, D)
+    state = torch.get_rng_state()
     whole = mixture.eval()(hidden_TBD)
+    assert torch.equal(torch.get_rng_state(), state)  # none in evaluation
+    assert torch.equal(whole.context_NKE, mos()(hidden_TBD).context_NKE)
     torch.manual_seed(3)
     dropped = mixture.train()(hidden_TBD)
+    assert not torch.equal(dropped.context_NKE, mixture(hidden_TBD).context_NKE)
     assert torch.equal(dropped.log_prior_NK, whole.log_prior_NK)
     mask = (dropped.context_NKE / whole.context_NKE).view(T, batch, K * E)
     kept = mask.abs() > 0.5
@@ -119,21 +76,6 @@ def test_latent_dropouts_mask_is_shared_over_time_and_nothing_else():
     spread = one_step.mean(1).var() / (p * (1 - p) / (K * E))
     assert 0.7 < spread < 1.3
     assert 0.4 < one_step.mean(0).var() / (p * (1 - p) / batch) < 2.1
-
-
-def test_each_window_has_a_latent_mask_of_its_own():
-    mixture = mos(0.5).train()
-    hidden_TBD = hidden(T, B, D)
-    assert not torch.equal(mixture(hidden_TBD).context_NKE, mixture(hidden_TBD).context_NKE)
-
-
-def test_no_latent_dropout_in_evaluation():
-    mixture, hidden_TBD = mos(0.5).eval(), hidden(T, B, D)
-    state = torch.get_rng_state()
-    assert torch.equal(mixture(hidden_TBD).context_NKE, mos(0.0)(hidden_TBD).context_NKE)
-    torch.set_rng_state(state)
-    mixture(hidden_TBD)
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_a_hidden_layer_of_83_units_has_the_parameters_of_moc():

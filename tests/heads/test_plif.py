@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from torch import nn
 
 from lmkit.heads.transforms import PiecewiseLinear, _sums_before_in_blocks, in_loss
+from tests.heads.test_transforms import close, slope, softplus
 
 
 def plif(z: np.ndarray, slopes: np.ndarray, limit: float) -> np.ndarray:
@@ -15,8 +15,8 @@ def plif(z: np.ndarray, slopes: np.ndarray, limit: float) -> np.ndarray:
 
     def integral(at: float) -> float:
         total = slopes[0] * min(at + limit, 0.0) + slopes[-1] * max(at - limit, 0.0)
-        for i, slope in enumerate(slopes):
-            total += slope * min(max(at - (-limit + i * step), 0.0), step)
+        for i, of_piece in enumerate(slopes):
+            total += of_piece * min(max(at - (-limit + i * step), 0.0), step)
         return total
 
     step = 2 * limit / len(slopes)
@@ -26,27 +26,14 @@ def plif(z: np.ndarray, slopes: np.ndarray, limit: float) -> np.ndarray:
 
 
 def slopes_of(transform: PiecewiseLinear) -> np.ndarray:
-    return np.logaddexp(0.0, transform.raw_slopes.detach().double().numpy())
-
-
-def close(found: torch.Tensor, expected: np.ndarray, rtol: float, atol: float = 0.0) -> None:
-    np.testing.assert_allclose(found.detach().double().numpy(), expected, rtol, atol)
-
-
-def slope(transform: nn.Module, logits: torch.Tensor) -> torch.Tensor:
-    logits = logits.clone().requires_grad_()
-    return torch.autograd.grad(transform(logits).sum(), logits)[0]
-
-
-def grid(limit: float) -> np.ndarray:
-    return np.linspace(-limit, limit, 331)
+    return softplus(transform.raw_slopes.detach().double().numpy())
 
 
 @pytest.mark.parametrize("knots", [2, 3, 10, 51])
 def test_plif_is_the_integral_of_its_slopes(knots):
     torch.manual_seed(knots)
     transform = PiecewiseLinear(knots, 4.0, frozen=False)
-    inside_beyond = np.concatenate([grid(4.0), [-4.0, 4.0, -4.1, 4.1, -9.0, 9.0]])
+    inside_beyond = np.concatenate([np.linspace(-4.0, 4.0, 331), [-4.0, 4.0, -4.1, 4.1, -9.0, 9.0]])
     on_knots = -4.0 + 8.0 / knots * np.arange(knots + 1)
     z = np.concatenate([inside_beyond, on_knots])
     expected = plif(z, slopes_of(transform), 4.0)

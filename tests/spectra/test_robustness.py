@@ -66,26 +66,17 @@ def test_prediction_holds_on_drawn_matrices(shape, rank, position) -> None:
     assert press_rank(values, tolerance) == pytest.approx(predicted, abs=3)
 
 
-@pytest.mark.parametrize(
-    ("c", "published"), [(1e-20, 9899), (1e-21, 9681), (1e-22, 9001), (1e-23, 6869), (1e-24, 1159)]
-)
-def test_prediction_is_near_the_published_ranks(c, published) -> None:
-    # Parthiban et al. 2021, supplement: 10,000 x 10,000, rank 10, float64's tolerance
+# Parthiban et al. 2021, supplement: 10,000 x 10,000, rank 10, float64's tolerance
+PUBLISHED = {1e-20: 9899, 1e-21: 9681, 1e-22: 9001, 1e-23: 6869, 1e-24: 1159}
+FULL = dict.fromkeys([1e-2, 1e-7, 1e-12, 1e-13, 1e-14], 10_000)  # far above the tolerance
+BELOW = {1e-25: 10}  # leaves the rank
+
+
+@pytest.mark.parametrize(("c", "rank"), (PUBLISHED | FULL | BELOW).items())
+def test_prediction_is_near_the_published_ranks_full_or_the_true_one(c, rank) -> None:
     tolerance = press_tolerance(10_000, 10_000, torch.float64)
     predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
-    assert predicted == pytest.approx(published, abs=5)
-
-
-def test_noise_below_the_tolerance_leaves_the_rank() -> None:
-    tolerance = press_tolerance(10_000, 10_000, torch.float64)
-    assert predicted_rank(10_000, 10_000, noise_deviation(1e-25, 10_000), tolerance, 10) == 10
-
-
-@pytest.mark.parametrize("c", [1e-2, 1e-7, 1e-12, 1e-13, 1e-14])
-def test_noise_far_above_the_tolerance_is_predicted_to_have_full_rank(c) -> None:
-    tolerance = press_tolerance(10_000, 10_000, torch.float64)
-    predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
-    assert predicted == pytest.approx(10_000, abs=0.2)
+    assert predicted == pytest.approx(rank, abs=5 if c in PUBLISHED else 0.2 if c in FULL else 0)
 
 
 @pytest.mark.parametrize("limit", [1e-6, 1e-3, 0.5, 1.9])

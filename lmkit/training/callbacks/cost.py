@@ -10,7 +10,7 @@ import pytorch_lightning as pl
 import torch
 
 from lmkit.data.windows import Batch
-from lmkit.training.head_module import HeadModule, model_of
+from lmkit.training.head_module import model_of
 
 
 def peak_memory_mib(device: torch.device) -> float:
@@ -49,9 +49,7 @@ class Cost(pl.Callback):
             if pl_module.device.type == "cuda":
                 torch.cuda.synchronize()
             elapsed = time.perf_counter() - self.started
-            self._report(model_of(pl_module), elapsed, (batch.index + 1) / self.windows)
-
-    def _report(self, model: HeadModule, elapsed: float, scale: float) -> None:
-        model.report("seconds_per_epoch", elapsed * scale)
-        model.report("tokens_per_second", self.tokens / elapsed)
-        model.report("peak_memory_mib", peak_memory_mib(model.device))
+            model, scale = model_of(pl_module), (batch.index + 1) / self.windows
+            model.report("seconds_per_epoch", elapsed * scale)
+            model.report("tokens_per_second", self.tokens / elapsed)
+            model.report("peak_memory_mib", peak_memory_mib(model.device))

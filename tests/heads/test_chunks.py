@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from lmkit.heads.chunks import chunk_rows, chunked_mean
+from lmkit.heads.chunks import chunk_rows
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
@@ -110,18 +110,6 @@ def test_without_gradient_nothing_is_saved_and_the_value_is_the_same(make_head, 
     assert not saved
     assert not found.requires_grad
     torch.testing.assert_close(found, expected.detach(), rtol=1e-12, atol=0)
-
-
-def test_what_is_saved_is_gradients_of_inputs_alone(make_head, make_batch):
-    head = make_head("softmaxes", "plif", rows=2, num_words=101)
-    hidden_TBD, targets_TB = make_batch(head, T, B)
-    inputs = [x.detach().requires_grad_() for x in head.contexts(hidden_TBD)]
-    weights = head.formula_weights()
-    nll = chunked_mean(head, weights, inputs, targets_TB.view(-1), head._rows())
-    of_head = ("decoder_weight", "decoder_bias", "transform.slopes", "transform.intercepts")
-    expected = [*inputs, *map(weights.get, of_head)]
-    saved = [x.shape for x in nll.grad_fn.saved_tensors if x is not None]
-    assert saved == [x.shape for x in expected]
 
 
 def test_no_tensor_has_n_times_v_elements(

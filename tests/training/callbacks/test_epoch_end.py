@@ -4,33 +4,18 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.observer import RunObserver
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.callbacks.stopping import Patience
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.triggers import AtEpoch, Never
-
-
-class Recorder:
-    """An observer that notes that it is told, and may fail."""
-
-    def __init__(self, events: list[str], failure: Exception | None) -> None:
-        self.events, self.failure = events, failure
-
-    def leaving(self) -> None:
-        self.events.append("told")
-        if self.failure:
-            raise self.failure
-
-    def never(self, *told: object) -> None:
-        raise AssertionError(told)
-
-    begin = epoch_spectrum = concluded = never
 
 
 def epoch_end(asked: int | None, events: list[str], monkeypatch: pytest.MonkeyPatch) -> EpochEnd:
@@ -45,24 +30,9 @@ def epoch_end(asked: int | None, events: list[str], monkeypatch: pytest.MonkeyPa
     return callback
 
 
-def trainer(*loggers: object) -> SimpleNamespace:
+def trainer() -> SimpleNamespace:
     batches = SimpleNamespace(commit=lambda batch: None, state_dict=dict)
-    data = SimpleNamespace(train_batches=batches)
-    return SimpleNamespace(loggers=loggers, global_step=7, datamodule=data)
-
-
-@pytest.mark.parametrize("failure", [None, ConnectionResetError("Connection lost")])
-def test_after_a_window_it_saves_and_leaves_whatever_an_observer_does(failure, capsys, monkeypatch):
-    events: list[str] = []
-    window, callback = SimpleNamespace(is_last=False), epoch_end(15, events, monkeypatch)
-    its = trainer(Recorder(events, failure))
-    saved = "stopped by SIGTERM: saved at step 7; the same command resumes"
-    with pytest.raises(StopRequested, match=saved) as ended:
-        callback.on_train_batch_end(its, None, None, window, 0)
-    callback.on_exception(its, None, ended.value)
-    assert events == ["SIGTERM heard: saving, then stopping", "saved", "told"]
-    said = capsys.readouterr().out
-    assert ("failed, the run continues: Connection lost" in said) == (failure is not None)
+    return SimpleNamespace(datamodule=SimpleNamespace(train_batches=batches))
 
 
 def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_once(monkeypatch):
@@ -79,11 +49,12 @@ def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_onc
         assert callback.run.signals.at_once == is_last
 
 
-def test_an_error_that_is_no_request_tells_nobody(monkeypatch):
-    events: list[str] = []
-    callback = epoch_end(None, events, monkeypatch)
-    callback.on_exception(trainer(Recorder(events, None)), None, ValueError("mine"))
-    assert events == []
+@pytest.mark.parametrize(("error", "is_told"), [(StopRequested(15), True), (ValueError(), False)])
+def test_observers_are_told_of_a_request_and_of_no_other_error(error, is_told, monkeypatch):
+    observer = Mock(spec=RunObserver)
+    its = SimpleNamespace(loggers=[observer], global_step=7)
+    epoch_end(None, [], monkeypatch).on_exception(its, None, error)
+    assert observer.leaving.called == is_told
 
 
 def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):

@@ -44,10 +44,9 @@ SIZES = {
 GROUPED = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
 
 
-def sample_text() -> str:
-    draw = random.Random(1)
-    words = ["the", "company", "said", "naïve", "shares", "of", "Zürich", "rose", "<unk>", "\n"]
-    return " ".join(draw.choice(words) for _ in range(400))
+WORDS = ["the", "company", "said", "naïve", "shares", "of", "Zürich", "rose", "<unk>", "\n"]
+DRAW = random.Random(1)
+TEXT = " ".join(DRAW.choice(WORDS) for _ in range(400))
 
 
 def make_models() -> dict[str, torch.nn.Module]:
@@ -72,15 +71,14 @@ def make_models() -> dict[str, torch.nn.Module]:
 def made(tmp_path_factory) -> Path:
     """Folders with small models, and text.txt that they read: not to be written to."""
     folder = tmp_path_factory.mktemp("pretrained")
-    text = sample_text()
-    (folder / "text.txt").write_text(text, "utf-8")
+    (folder / "text.txt").write_text(TEXT, "utf-8")
     torch.manual_seed(0)
     for name, model in make_models().items():
         with torch.no_grad():
             for parameter in model.parameters():
                 parameter.add_(0.2 * torch.randn_like(parameter))  # biases too, and large logits
         model.save_pretrained(folder / name)
-        make_tokenizer(text, begins=name == "llama").save_pretrained(folder / name)
+        make_tokenizer(TEXT, begins=name == "llama").save_pretrained(folder / name)
     return folder
 
 
@@ -106,7 +104,7 @@ def lmkit(monkeypatch, capsys) -> Callable[..., str]:
     return command
 
 
-def own_rows(folder: Path, text: str) -> tuple[Tensor, Tensor]:
+def own_rows(folder: Path) -> tuple[Tensor, Tensor]:
     """log P (N, V) in float64 by the model's own logits, and the targets, from a plain loop.
 
     A window is read anew every STRIDE tokens; each context's row comes from the first window that
@@ -114,8 +112,8 @@ def own_rows(folder: Path, text: str) -> tuple[Tensor, Tensor]:
     """
     model = transformers.AutoModelForCausalLM.from_pretrained(folder).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    bare = tokenizer(text, add_special_tokens=False)["input_ids"]
-    whole = tokenizer(text)["input_ids"]
+    bare = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
+    whole = tokenizer(TEXT)["input_ids"]
     begins = whole[: whole.index(bare[0])] if len(whole) > len(bare) else []
     ids = begins + bare  # nothing that comes behind a text
     first = max(1, len(begins))  # place of the first token to be predicted
@@ -158,8 +156,7 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
     found = parse_json(
         (here / f"pretrained/{name}/analysis/rank_text.txt_log_probs_300.json").read_bytes()
     )
-    text = (made / "text.txt").read_text("utf-8")
-    rows_NV, targets_N = own_rows(made / name, text)
+    rows_NV, targets_N = own_rows(made / name)
     rows_NV, targets_N = rows_NV[:CONTEXTS], targets_N[:CONTEXTS]
 
     assert found["pretrained"]["logits"] == logits
@@ -173,8 +170,8 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
     assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
     tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
     last = CONTEXTS - 1 if name == "llama" else CONTEXTS  # its first context is <s>
-    end = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    num_bytes = len(text[: end["offset_mapping"][last][1]].encode())
+    end = tokenizer(TEXT, add_special_tokens=False, return_offsets_mapping=True)
+    num_bytes = len(TEXT[: end["offset_mapping"][last][1]].encode())
     bits = float(nll_N.sum()) / np.log(2)
     assert found["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
 
@@ -183,26 +180,24 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
 @pytest.mark.parametrize("template", ["[gMASK] <sop> $A", "[CLS] $A [SEP]", "$A </s>"])
 def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here, lmkit):
     """GLM's two tokens, a `cls` in the place of a `bos`, an end that is no beginning."""
-    text = (made / "text.txt").read_text("utf-8")
     folder = Path(shutil.copytree(made / "neox", here / "neox"))
-    make_tokenizer(text, template=template).save_pretrained(folder)
+    make_tokenizer(TEXT, template=template).save_pretrained(folder)
     lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "out=found"))
     (file,) = (here / "found/neox/analysis").glob("*.json")
     found = parse_json(file.read_bytes())
-    rows_NV, targets_N = own_rows(folder, text)
+    rows_NV, targets_N = own_rows(folder)
     nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
     assert found["all_contexts"] == len(rows_NV)
     assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
     if not template.startswith("$A"):
         bits = float(nll_N.sum()) / np.log(2)
-        assert found["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-5)
+        assert found["bits_per_byte"] == pytest.approx(bits / len(TEXT.encode()), rel=1e-5)
 
 
 @pytest.mark.usefixtures("undrawn")
 def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
-    text = (made / "text.txt").read_text("utf-8")
     folder = Path(shutil.copytree(made / "neox", here / "neox"))
-    tokenizer = make_tokenizer(text.lower())
+    tokenizer = make_tokenizer(TEXT.lower())
     tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     tokenizer.save_pretrained(folder)
     shown = lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "contexts=50"))
@@ -221,11 +216,10 @@ def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, 
     lmkit("rank", *options(made, "neox"))
     (file,) = (here / "pretrained/neox/analysis").glob("*.json")
     found = parse_json(file.read_bytes())
-    text = (made / "text.txt").read_text("utf-8")
-    rows_NV, targets_N = own_rows(made / "neox", text)
+    rows_NV, targets_N = own_rows(made / "neox")
     assert found["spectrum"]["num_contexts"] == len(rows_NV) == found["all_contexts"]
     bits = float(-rows_NV.gather(1, targets_N.unsqueeze(1)).sum()) / np.log(2)
-    assert found["bits_per_byte"] == pytest.approx(bits / len(text.encode()), rel=1e-5)
+    assert found["bits_per_byte"] == pytest.approx(bits / len(TEXT.encode()), rel=1e-5)
 
     values = np.linalg.svd(output_weight(made / "neox").numpy(), compute_uv=False)
     stored = read_arrays(RunFolder(here / "pretrained/neox"), file.stem)["weight_singular_values"]
@@ -283,7 +277,7 @@ def test_the_gradients_share_is_that_in_the_weights_column_space(made, here, lmk
     lmkit("gradient_bottleneck", *options(made, "neox", "contexts=100"))
     file = here / "pretrained/neox/analysis/gradient_bottleneck.json"
     found = parse_json(file.read_bytes())
-    rows_NV, targets_N = own_rows(made / "neox", (made / "text.txt").read_text("utf-8"))
+    rows_NV, targets_N = own_rows(made / "neox")
     gradient_NV = rows_NV[:100].exp()
     gradient_NV[torch.arange(100), targets_N[:100]] -= 1
     weight_VD = output_weight(made / "neox")
@@ -303,7 +297,7 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
 
     model = transformers.AutoModelForCausalLM.from_pretrained(made / name).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
-    ids = tokenizer((made / "text.txt").read_text("utf-8"))["input_ids"][:WINDOW]
+    ids = tokenizer(TEXT)["input_ids"][:WINDOW]
     layer, seen = model.get_output_embeddings(), []
     layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].double()))
     with torch.no_grad():
@@ -342,7 +336,7 @@ def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, lm
     lmkit("unargmaxable", *options(here, "llama", f"text={made / 'text.txt'}", "contexts=20"))
     found = parse_json((here / "pretrained/llama/analysis/unargmaxable.json").read_bytes())
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    ids = tokenizer((made / "text.txt").read_text("utf-8"), add_special_tokens=False)["input_ids"]
+    ids = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     assert found["unargmaxable"] == 302
     assert (found["occurring"], found["occurrences"]) == (len(set(ids)), len(ids))
     assert found["occurrence_share"] == 1
@@ -352,7 +346,7 @@ def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, lm
 def test_special_tokens_in_a_text_are_text(marks):
     """PTB's <unk> costs every model its bytes, whatever its tokenizer keeps for itself."""
     text = f"the company {marks} said {marks}\n"
-    plain, owning = (make_tokenizer(sample_text(), begins=True) for _ in range(2))
+    plain, owning = (make_tokenizer(TEXT, begins=True) for _ in range(2))
     owning.add_special_tokens(
         {"unk_token": "<unk>", "eos_token": "</s>", "pad_token": "<|endoftext|>"}
     )
@@ -369,7 +363,7 @@ def test_predictions_are_the_models_own(name, made, here, lmkit):
     shown = lmkit("predictions", *options(made, name, *line))
     assert "of 50 words at random" in shown
     found = parse_json((here / f"pretrained/{name}/analysis/predictions.json").read_bytes())
-    rows_NV, targets_N = own_rows(made / name, (made / "text.txt").read_text("utf-8"))
+    rows_NV, targets_N = own_rows(made / name)
     entries = {entry["position"]: entry for entry in found["contexts"]}
     for position in (1, 23, 24, 25, 200):
         probs, target = rows_NV[position - 1].exp(), targets_N[position - 1]
@@ -466,7 +460,7 @@ def test_a_folder_is_read_without_the_network(made, monkeypatch):
 
 
 def test_tokens_are_shown_with_their_spaces(made):
-    tokenizer = Subwords(make_tokenizer(sample_text()).backend_tokenizer)
+    tokenizer = Subwords(make_tokenizer(TEXT).backend_tokenizer)
     shown = tokenizer.shown(0)
     assert [shown[token] for token in tokenizer.encode("the company\n")] == ["the", "▁company", "↵"]
 
@@ -567,7 +561,7 @@ def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
     lmkit(command, *options(made, "gpt2", "contexts=20"))
     before = {path: path.read_bytes() for path in here.rglob("pretrained/*/analysis/*")}
     assert before
-    (here / "text.txt").write_text((made / "text.txt").read_text()[::-1])
+    (here / "text.txt").write_text(TEXT[::-1])
     sha256 = hashlib.sha256((here / "text.txt").read_bytes()).hexdigest()
     line = [f"hf={made / 'gpt2'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
     lmkit(command, *line)

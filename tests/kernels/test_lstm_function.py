@@ -119,7 +119,6 @@ def test_frozen_weights_get_no_gradient_and_change_no_other():
 @pytest.mark.parametrize("hidden", [FUNCTION_FROM_UNITS - 1, FUNCTION_FROM_UNITS])
 def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden, onednn, monkeypatch):
     monkeypatch.setattr(awd_lstm, "prefers_onednn", lambda: onednn)
-    torch.manual_seed(0)
     layer, x_TBI = LSTMLayer(3, hidden, 0.0), torch.randn(4, 2, 3)
     state = torch.randn(1, 2, hidden), torch.randn(1, 2, hidden)
     output, after = layer(x_TBI, state)

@@ -203,7 +203,6 @@ def test_impossible_settings_name_the_option(option, value):
 
 @pytest.mark.parametrize("with_gradient", [True, False])
 def test_bf16_needs_no_onednn(monkeypatch, with_gradient):
-    torch.manual_seed(0)
     layer = LSTMLayer(6, 5, weight_dropout=0.0)
     x, state = torch.randn(7, 3, 6), (torch.randn(1, 3, 5), torch.randn(1, 3, 5))
     wanted, _ = layer(x, state)

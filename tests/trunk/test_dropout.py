@@ -44,7 +44,6 @@ def assert_independent(mask: Tensor, p: float) -> None:
 
 @pytest.mark.parametrize("p", RATES)
 def test_locked_dropout_has_one_mask_for_all_time_steps(p):
-    torch.manual_seed(0)
     steps, batch, dim = 9, 150, 200
     x_TBD = torch.rand(steps, batch, dim) + 0.5
     mask_TBD = locked_dropout(x_TBD, p, training=True) / x_TBD
@@ -55,7 +54,6 @@ def test_locked_dropout_has_one_mask_for_all_time_steps(p):
 
 @pytest.mark.parametrize("p", RATES)
 def test_embedding_dropout_drops_a_word_everywhere_or_nowhere(p):
-    torch.manual_seed(0)
     words, dim = 20_000, 3
     weight_VE = torch.rand(words, dim) + 0.5
     every_word_twice = torch.cat([torch.randperm(words), torch.arange(words)]).view(-1, 8)
@@ -69,7 +67,6 @@ def test_embedding_dropout_drops_a_word_everywhere_or_nowhere(p):
 
 
 def test_embedding_dropout_gives_the_gradient_to_kept_words_alone():
-    torch.manual_seed(0)
     weight_VE = torch.ones(50, 4, requires_grad=True)
     tokens_TB = torch.randint(50, (12, 10))
     embedded = embedding_dropout(tokens_TB, weight_VE, 0.5, training=True)
@@ -89,7 +86,6 @@ def test_embedding_dropout_leaves_the_weight_that_a_decoder_shares():
 
 @pytest.mark.parametrize("p", RATES)
 def test_drop_connect_drops_single_connections(p):
-    torch.manual_seed(0)
     weight = torch.rand(200, 150) + 0.5
     mask = drop_connect(weight, p, training=True) / weight
     assert_inverted_bernoulli(mask, p)
@@ -109,9 +105,6 @@ def dropouts(p: float, training: bool) -> list[tuple[Tensor, Tensor]]:
 
 @pytest.mark.parametrize(("p", "training"), [(0.5, False), (0.0, True), (0.0, False)])
 def test_nothing_is_dropped_or_drawn_in_evaluation_or_at_rate_zero(p, training):
-    torch.manual_seed(0)
-    for _ in range(3):
-        torch.rand(7)
     expected = dropouts(p, training)
     for whole, outcome in expected:
         assert torch.equal(whole, outcome)

@@ -9,8 +9,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.cache import Cache, Setting, mean_nlls, token_nlls
-from lmkit.measures.perplexity import mean_nll
+from lmkit.evaluation.cache import Cache, Setting, token_nlls
 
 SETTINGS = [Setting(*s) for s in product((1, 4, 30, 500), (0.3, 2.0), (0.0, 0.1, 0.6))]
 
@@ -45,29 +44,6 @@ def test_equals_a_loop_over_words(kind, small_model, text, windows_of):
         found = torch.cat(list(token_nlls(model, windows_of(text, length), SETTINGS)), dim=1)
         expected = torch.tensor([plain(model, text, s) for s in SETTINGS], dtype=torch.float64)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
-
-
-def test_the_settings_differ_and_without_weight_it_is_the_model(small_model, text, windows_of):
-    model, windows = small_model("mos"), windows_of(text, 10)
-    means = mean_nlls(model, windows, SETTINGS, "")
-    for setting, nll in zip(SETTINGS, means, strict=True):
-        if setting.weight == 0:
-            assert nll == pytest.approx(mean_nll(model, windows), rel=1e-12)
-    with_cache = [nll for s, nll in zip(SETTINGS, means, strict=True) if s.weight]
-    # of a single context all are alike, whatever theta is
-    assert len({round(nll, 9) for nll in with_cache}) == len(with_cache) - 2
-
-
-def test_later_words_change_no_earlier_score(small_model, text, windows_of):
-    model, settings = small_model("mos"), SETTINGS[-1:]
-    changed = text.clone()
-    changed[40:] = (changed[40:] + 1) % 13
-    first, second = (
-        torch.cat(list(token_nlls(model, windows_of(t, 10), settings)), dim=1)[0]
-        for t in (text, changed)
-    )
-    assert torch.equal(first[:39], second[:39])  # the target of position 39 is word 40
-    assert (first[39:] != second[39:]).any()
 
 
 @pytest.mark.parametrize(

@@ -59,11 +59,9 @@ class MetricsFile:
         Raises: UserError naming the file when it cannot be written, which leaves it unchanged;
         LockLost.
         """
-        for name, value in values.items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"metric {name} must be an int or a float, but is {value!r}")
+        for name in values:
             require_metric_name(name)
-        appender = self._appender or self._keep_until(math.inf)
+        appender = self._appender or self.cut_back(math.inf)
         row: Row = {"step": step, "epoch": epoch, **values}
         new_columns = [name for name in row if name not in self._columns]
         if new_columns:
@@ -76,12 +74,16 @@ class MetricsFile:
         self._rows.append(row)
         self._checksum = checksum
 
-    def cut_back(self, step: int) -> None:
+    def cut_back(self, step: float) -> Appender:
         """Drops the rows after `step`, and an incomplete last line, for a run that resumes there.
+
+        Returns: what appends to the file as it is now.
 
         Raises: UserError naming the file when it is damaged or cannot be written; LockLost.
         """
-        self._keep_until(step)
+        content = self._content()
+        rows = [row for row in self._parse(content) if row["step"] <= step]
+        return self._rewrite(_columns_of(content), rows)
 
     def restore(self, step: int, copy: str) -> None:
         """Truncates to `copy`, as returned by `copy()`, and the rows up to `step` that follow it. A
@@ -156,12 +158,6 @@ class MetricsFile:
             return False
         return True
 
-    def _keep_until(self, last_step: float) -> Appender:
-        """Rewrites the file without the rows after `last_step` and an incomplete last line."""
-        content = self._content()
-        rows = [row for row in self._parse(content) if row["step"] <= last_step]
-        return self._rewrite(_columns_of(content), rows)
-
     def _rewrite(self, columns: list[str], rows: list[Row]) -> Appender:
         content, checksum = _whole(columns, rows)
         self._appender = replace_to_append(self.path, content, self._check_lock)
@@ -189,17 +185,12 @@ class MetricsFile:
         """The lines without their checksums. Raises: UserError for a wrong one."""
         before: int | None = zlib.crc32(header.encode()) if from_start else None
         for line in lines:
+            checksum, _, rest = line.partition(",")
             if before is not None:
-                yield self._checked(line, before)
-            checksum = line.partition(",")[0]
+                if checksum != str(zlib.crc32(rest.encode(), before)):
+                    raise self._damaged("not what was written, as its checksum shows,", line)
+                yield rest
             before = int(checksum) if checksum.isdecimal() else 0
-
-    def _checked(self, line: str, seed: int) -> str:
-        """The line without its checksum. Raises: UserError where that is wrong."""
-        checksum, _, rest = line.partition(",")
-        if checksum != str(zlib.crc32(rest.encode(), seed)):
-            raise self._damaged("not what was written, as its checksum shows,", line)
-        return rest
 
     def _parse_line(self, columns: list[str], line: str) -> Row:
         cells = line.split(",")  # they are numbers: nothing is quoted

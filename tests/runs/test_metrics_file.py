@@ -48,13 +48,6 @@ def test_numbers_that_are_not_finite(metrics: MetricsFile) -> None:
     assert math.isnan(row["c"])
 
 
-@pytest.mark.parametrize("value", [True, "0.5", None, np.float32(0.5)])
-def test_only_numbers(metrics: MetricsFile, value: object) -> None:
-    with pytest.raises(TypeError, match="metric loss"):
-        metrics.append(1, 1, {"loss": value})
-    assert metrics.read() == []
-
-
 @pytest.mark.parametrize("name", ["step", "epoch", "chained_crc32", "a\nb", ""])
 def test_a_metric_leaves_the_files_own_columns_and_lines_alone(metrics: MetricsFile, name: str):
     with pytest.raises(UserError, match="a metric cannot be called"):

@@ -37,16 +37,6 @@ class Revision(NamedTuple):
     dirty: bool
 
 
-class Hardware(NamedTuple):
-    """The machine; fields that the system does not provide are None."""
-
-    cpu: str | None
-    cores: int | None
-    usable_cores: int | None  # that this process may run on
-    memory_mb: int | None
-    devices: list[str]  # names of the accelerators in use
-
-
 def provenance(
     data_sha256: str, threads: int, device_names: Sequence[str] = ()
 ) -> dict[str, object]:
@@ -64,10 +54,10 @@ def provenance(
         "code_sha256": code_sha256(),
         "git": revision._asdict() if revision else None,
         "python": platform.python_version(),
-        "packages": package_versions(_DISTRIBUTIONS),
+        "packages": {name: _version(name) for name in _DISTRIBUTIONS},
         "platform": platform.platform(),
         "host": socket.gethostname(),
-        "hardware": hardware(device_names)._asdict(),
+        "hardware": _hardware(device_names),
         "threads": threads,
         "data_sha256": data_sha256,
     }
@@ -93,21 +83,23 @@ def git_revision(folder: Path) -> Revision | None:
     return Revision(commit.strip(), bool(changes.strip()))
 
 
-def package_versions(distributions: Sequence[str]) -> dict[str, str | None]:
-    """The installed version of each distribution, None for one that is not installed."""
-    versions: dict[str, str | None] = {}
-    for name in distributions:
-        try:
-            versions[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            versions[name] = None
-    return versions
+def _version(distribution: str) -> str | None:
+    try:
+        return metadata.version(distribution)
+    except metadata.PackageNotFoundError:
+        return None
 
 
-def hardware(device_names: Sequence[str]) -> Hardware:
-    """The machine that this process runs on, with the accelerators that it uses."""
-    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
-    return Hardware(_cpu(), os.cpu_count(), usable, _memory_mb(), list(device_names))
+def _hardware(device_names: Sequence[str]) -> dict[str, object]:
+    """This machine; None stands for what the system does not provide."""
+    has_affinity = hasattr(os, "sched_getaffinity")
+    return {
+        "cpu": _cpu(),
+        "cores": os.cpu_count(),
+        "usable_cores": len(os.sched_getaffinity(0)) if has_affinity else None,  # by this process
+        "memory_mb": _memory_mb(),
+        "devices": list(device_names),
+    }
 
 
 def _git(folder: Path, *arguments: str) -> str | None:

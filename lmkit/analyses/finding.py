@@ -14,7 +14,6 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from lmkit.analyses.base import Analysis
-from lmkit.runs.finished import LeftOut
 
 GROUP = "analyses"
 
@@ -23,20 +22,20 @@ class FoundAnalyses(NamedTuple):
     """Classes of analyses, and the files whose class cannot be loaded."""
 
     classes: list[type[Analysis]]  # by name
-    left_out: list[LeftOut]
+    left_out: dict[str, str]  # name -> reason
 
 
 def find_analyses() -> FoundAnalyses:
     """The class that each file names as its `_target_`; several files may name the same one."""
     classes: set[type[Analysis]] = set()
-    left_out = []
+    left_out: dict[str, str] = {}
     loader = GlobalHydra.instance().config_loader()
     for name in loader.get_group_options(GROUP, overrides=_overrides()):
         try:
             classes.add(_class_of(name))
         except Exception as error:  # a user's module may raise anything
             reason = (str(error) or type(error).__name__).splitlines()[0]
-            left_out.append(LeftOut(f"{GROUP}/{name}", f"its analysis cannot be loaded: {reason}"))
+            left_out[f"{GROUP}/{name}"] = f"its analysis cannot be loaded: {reason}"
     return FoundAnalyses(sorted(classes, key=lambda each: each.name), left_out)
 
 

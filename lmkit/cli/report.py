@@ -40,7 +40,7 @@ def main(config: DictConfig) -> None:
             title=plain["title"],
             about=plain["about"],
         )
-    left_out = {each.name: each.reason for each in available.left_out} | written.left_out
+    left_out = available.left_out | written.left_out
     new = [folder.path.name for folder in folders if folder.state() == "new"]
     left_out |= dict.fromkeys(new, "it has not been started")
     for name, reason in left_out.items():

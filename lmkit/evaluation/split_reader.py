@@ -35,7 +35,7 @@ class SplitReader(TextReader):
 
     def reader_of(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run."""
-        has_root = "root" in run.config()["data"]
+        has_root = "root" in run.folder.read_config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None
         other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
         return SplitReader(other, self.split, self.top)

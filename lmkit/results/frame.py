@@ -276,7 +276,7 @@ def measured(folder: RunFolder, unread: list[str]) -> Row:
 def _config(run: FinishedRun) -> tuple[Mapping[str, Any], list[str]]:
     """The configuration; {} where it is damaged, and what is: the identity decides the numbers."""
     try:
-        return run.config(), []
+        return run.folder.read_config(), []
     except UserError as error:
         return {}, [str(error).replace(f"{run.folder.path}/", "")]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.code import code_sha256
@@ -18,7 +18,7 @@ _STATES = {"new": "it has not been started", "unfinished": "it has not finished"
 
 @dataclass(frozen=True, eq=False)
 class FinishedRun:
-    """A run with a result. Its configuration is read on demand."""
+    """A run with a result."""
 
     folder: RunFolder
     settings: Mapping[str, Any]  # the payload of its identity: all that decides its numbers
@@ -40,10 +40,6 @@ class FinishedRun:
         measures = self.result.metrics.get("test_spectrum")
         return measures if isinstance(measures, dict) else {}
 
-    def config(self) -> dict[str, Any]:
-        """The configuration, read each time. Raises: UserError when it is missing or damaged."""
-        return self.folder.read_config()
-
     def code_has_changed(self) -> bool | None:
         """Whether the code that decides its numbers has changed since; None: no record of it."""
         recorded = self.result.provenance.get("code_sha256")
@@ -59,13 +55,6 @@ def standing(folder: RunFolder, locks: Locks | None = None) -> str:
     state = folder.state() if locks is None or folder.path.name in locks.names else "new"
     held = is_held if locks is None else locks.is_held
     return "running" if state == "unfinished" and held(folder.lock) else state
-
-
-class LeftOut(NamedTuple):
-    """A run, or a file of a run, that is left out."""
-
-    name: str
-    reason: str
 
 
 def read_finished(folder: RunFolder) -> FinishedRun:

@@ -43,7 +43,7 @@ def record_all(
     records, left_out = [], {}
     for run in tracked(runs, "W&B runs"):
         try:
-            config = run.config()
+            config = run.folder.read_config()
             rows = MetricsFile(run.folder.metrics).read_finished()
             charts = all_epoch_charts(run.folder), final_charts(run.folder)
         except UserError as error:

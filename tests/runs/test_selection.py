@@ -67,7 +67,7 @@ def test_a_run_is_meant_by_its_folder_and_comes_once(runs):
     (path,) = runs.glob("wt2_*")
     selection = select_runs("run", [str(path), str(path / "..") + "/wt2_*"])
     assert [run.folder.path.name for run in selection.runs] == [path.name]
-    assert selection.runs[0].config()["name"] == "wt2_mos_gss"
+    assert selection.runs[0].folder.read_config()["name"] == "wt2_mos_gss"
 
 
 def test_what_does_not_count_is_left_out_with_the_reason(runs):
@@ -145,7 +145,7 @@ def test_a_filter_takes_the_value_that_its_message_offers(tmp_path, make_run):
 
 def test_a_pattern_of_names_may_begin_with_a_star(runs):
     selection = select_runs("run", f"{runs} name:*_mos_gss")
-    assert [run.config()["name"] for run in selection.runs] == ["wt2_mos_gss"]
+    assert [run.folder.read_config()["name"] for run in selection.runs] == ["wt2_mos_gss"]
 
 
 @pytest.mark.parametrize("value", [None, [], [1], [" "]])

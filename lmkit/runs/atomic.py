@@ -91,12 +91,9 @@ def make_folder(folder: Path) -> None:
 
 
 def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
-    """Renames `path` to `aside`. Raises: UserError naming `path`; what `before_rename` raises."""
-    if before_rename is not None:
-        before_rename()
+    """Renames `path` to `aside`. Raises: UserError naming `aside`; what `before_rename` raises."""
+    _rename(path, aside, before_rename)  # syncs the new name before the one that goes
     with _naming(path):
-        os.replace(path, aside)
-        sync_folder(aside.parent)  # before the name that goes
         sync_folder(path.parent)
 
 
@@ -150,9 +147,7 @@ class Appender:
                     written += os.write(self._descriptor, content[written:])
                 os.fsync(self._descriptor)
             except OSError:
-                with suppress(
-                    OSError
-                ):  # if nothing can be written, the first error is the one to report
+                with suppress(OSError):  # the first error is the one to report
                     os.ftruncate(self._descriptor, length)
                 raise
 
@@ -307,13 +302,6 @@ class _WatchedFile(io.FileIO):
             self.failure = error
             raise
 
-    def sync(self) -> None:
-        try:
-            os.fsync(self.fileno())
-        except OSError as error:
-            self.failure = error
-            raise
-
 
 def _write_and_sync(path: Path, descriptor: int, write: Callable[[BinaryIO], object]) -> None:
     raw = _WatchedFile(descriptor, "wb")
@@ -321,7 +309,8 @@ def _write_and_sync(path: Path, descriptor: int, write: Callable[[BinaryIO], obj
         with io.BufferedWriter(raw) as file:
             write(file)
             file.flush()
-            raw.sync()
+            with _naming(path):
+                os.fsync(descriptor)
     except BaseException as error:
         if raw.failure is not None:
             raise _cannot_write(path, raw.failure) from error

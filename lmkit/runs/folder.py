@@ -187,11 +187,11 @@ class RunFolder:
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
-    def reopen(self, check_lock: Callable[[], None] | None = None) -> Path:
+    def reopen(self, check_lock: Callable[[], None] | None = None) -> None:
         """Makes a finished run unfinished, to resume under a larger budget.
 
-        The caller holds the lock. The result is kept as `result-epoch<N>.json`, which is returned,
-        and what analyses measured in `analysis-epoch<N>`.
+        The caller holds the lock. The result is kept as `result-epoch<N>.json`, and what analyses
+        measured in `analysis-epoch<N>`.
         """
         epochs = self.read_result().budget.epochs
         measured = self.path / f"{self.analysis.name}-epoch{epochs}"
@@ -200,9 +200,7 @@ class RunFolder:
         for file in sorted(self.analysis.glob("*")):
             make_folder(measured)
             set_aside(file, measured / file.name, check_lock)
-        aside = self.path / f"result-epoch{epochs}.json"
-        set_aside(self.result, aside, check_lock)
-        return aside
+        set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
 
     def has_leftovers(self, beside: Iterable[str]) -> bool:
         """Whether there are temporary files in the folder, or files of its lock beside it.

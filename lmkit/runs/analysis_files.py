@@ -71,8 +71,8 @@ def write_analysis(
     checkpoint: str,
     averaged: bool,
     before_rename: Callable[[], None] | None = None,
-) -> Content:
-    """Writes what was measured, replacing any earlier file; returns the file's content.
+) -> None:
+    """Writes what was measured, replacing any earlier file.
 
     Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
         not finite; what `before_rename` raises.
@@ -83,15 +83,13 @@ def write_analysis(
         "checkpoint": checkpoint,
         "averaged": averaged,
     }
-    whole = {**head, **content}
     path = analysis_file(run, stem)
     try:
-        data = checked_json(whole, indent=1, allow_nan=False)
+        data = checked_json({**head, **content}, indent=1, allow_nan=False)
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
     make_folder(path.parent)
     replace_bytes(path, data, before_rename)
-    return whole
 
 
 def write_arrays(

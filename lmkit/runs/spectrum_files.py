@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, replace_bytes
@@ -64,14 +64,13 @@ def epoch_spectra(run: RunFolder) -> dict[tuple[str, str], dict[int, Path]]:
 
 def write_spectrum(
     path: Path,
-    singular_values_S: ArrayLike,
+    singular_values_S: NDArray[np.float64],
     measures: Mapping[str, Any],
     before_rename: Callable[[], None] | None = None,
 ) -> None:
     """Writes a spectrum, replacing any earlier file.
 
     Args:
-        singular_values_S: an array, or a tensor on the CPU.
         before_rename: called once the content is on disk; an exception cancels the write.
 
     Raises: UserError naming the file when it cannot be written.
@@ -80,12 +79,11 @@ def write_spectrum(
     np.savez(
         archive,
         format_version=np.int64(FORMAT_VERSION),
-        singular_values=np.asarray(singular_values_S, np.float64),
+        singular_values=singular_values_S,
         measures=np.array(json.dumps(measures, allow_nan=False)),
     )
-    content = checked(archive.getvalue())
     make_folder(path.parent)
-    replace_bytes(path, content, before_rename)
+    replace_bytes(path, checked(archive.getvalue()), before_rename)
 
 
 _UNREADABLE = (

@@ -44,18 +44,6 @@ def test_what_is_written_is_read(run):
         }
 
 
-def test_a_tensor_and_its_measures_are_written_alike(run):
-    torch = pytest.importorskip("torch")
-    from lmkit.spectra.measures import measure
-
-    values_S = torch.tensor([4.0, 2.0, 1.0], dtype=torch.float64)
-    measures = measure(values_S, 5, 3, torch.float32, "svd").to_dict()
-    write_spectrum(final_spectrum(run), values_S, measures)
-    stored = read_spectrum(final_spectrum(run))
-    assert stored.singular_values_S.tolist() == [4.0, 2.0, 1.0]
-    assert stored.measures == measures
-
-
 def test_epochs_are_listed_by_split_and_matrix(run):
     assert epoch_spectra(run) == {}
     for epoch, split, matrix in (

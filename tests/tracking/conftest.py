@@ -54,7 +54,7 @@ UNSTEADY = re.compile(
 def write_toy_spectrum(path: Path) -> SpectrumMeasures:
     values = torch.arange(60.0, 0, -1, dtype=torch.float64)
     measures = measure(values, 100, 60, torch.float32, "svd")
-    write_spectrum(path, values, measures.to_dict())
+    write_spectrum(path, values.numpy(), measures.to_dict())
     return measures
 
 

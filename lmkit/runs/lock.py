@@ -98,8 +98,6 @@ class RunLock:
         Raises: LockHeld at once when another process holds it; UserError when the file cannot be
             written.
         """
-        if self._heartbeat is not None:
-            raise RuntimeError(f"{self.path} is already held by this RunLock")
         me = this_process()
         make_folder(self.path.parent)
         try:

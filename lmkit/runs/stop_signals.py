@@ -81,13 +81,11 @@ class StopSignals:
         traceback: TracebackType | None,
     ) -> None:
         _restore(self._before)
-        before = None if self.requested is None else self._before.get(self.requested)
-        self._before = {}
-        is_foreign = callable(before) and before not in (_end, signal.default_int_handler)
-        if isinstance(error, StopRequested) and self.requested is not None and is_foreign:
-            assert callable(before)
-            print(error, flush=True)  # the handler may end the process
-            before(self.requested, None)
+        if isinstance(error, StopRequested) and self.requested is not None:
+            before = self._before.get(self.requested)
+            if callable(before) and before not in (_end, signal.default_int_handler):
+                print(error, flush=True)  # the handler may end the process
+                before(self.requested, None)
 
     def _hear(self, number: int, frame: FrameType | None) -> None:
         is_impatient = self.requested is not None and number == signal.SIGINT

@@ -34,13 +34,10 @@ class TrainLog:
         """Adds a line without printing it. Returns: the line with its time."""
         stamped = f"{datetime.now():%Y-%m-%d %H:%M:%S}  {line}"
         with suppress(OSError, UserError):
-            self._append(f"{stamped}\n".encode())
+            # as for metrics: a late process never writes into its successor's file
+            if self._appender is None:
+                before = self._path.read_bytes() if self._path.exists() else b""
+                self._appender = replace_to_append(self._path, before, self._check_lock)
+            self._check_lock()
+            self._appender.append(f"{stamped}\n".encode())
         return stamped
-
-    def _append(self, line: bytes) -> None:
-        """As for metrics, so that a late process never writes into its successor's file."""
-        if self._appender is None:
-            before = self._path.read_bytes() if self._path.exists() else b""
-            self._appender = replace_to_append(self._path, before, self._check_lock)
-        self._check_lock()
-        self._appender.append(line)

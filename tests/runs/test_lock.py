@@ -91,13 +91,6 @@ def test_folder_is_made(path: Path) -> None:
         assert lock.holds()
 
 
-def test_same_object_cannot_hold_twice(path: Path) -> None:
-    with RunLock(path) as lock:
-        with pytest.raises(RuntimeError):
-            lock.acquire()
-        assert lock.holds()
-
-
 def test_refusal_leaves_no_trace(path: Path) -> None:
     with RunLock(path):
         before = path.read_bytes()

@@ -170,7 +170,7 @@ def _finished(run: FinishedRun) -> Row:
     is_finetuned = "finetuned_from" in run.settings
     row = _names(run.names, config) | {
         "experiment": result.experiment,
-        "seed": run.seed,
+        "seed": run.settings["seed"],
         "finetuned": result.experiment.removesuffix(FINETUNE) if is_finetuned else None,
         "epochs": budget.epochs,
         "stopped": budget.stopped,
@@ -180,7 +180,7 @@ def _finished(run: FinishedRun) -> Row:
     }
     metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_spectrum")}
     row |= flat(metrics)
-    spectrum = run.test_spectrum
+    spectrum = _mapping(result.metrics.get("test_spectrum"))
     row |= {"contexts": spectrum.get("num_contexts"), "words": spectrum.get("num_columns")}
     row |= ranks_of(spectrum)
     row |= flat(result.cost, "cost.")

@@ -30,16 +30,6 @@ class FinishedRun:
         """Name of the run's folder."""
         return self.folder.path.name
 
-    @property
-    def seed(self) -> int:
-        return int(self.settings["seed"])
-
-    @property
-    def test_spectrum(self) -> Mapping[str, Any]:
-        """Measures of log P on test at the end of training; {} if there are none."""
-        measures = self.result.metrics.get("test_spectrum")
-        return measures if isinstance(measures, dict) else {}
-
     def code_has_changed(self) -> bool | None:
         """Whether the code that decides its numbers has changed since; None: no record of it."""
         recorded = self.result.provenance.get("code_sha256")

@@ -9,7 +9,6 @@ import subprocess
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import NamedTuple
 
 from lmkit.runs.code import code_sha256
 from lmkit.runs.identity import IDENTITY_VERSION
@@ -30,13 +29,6 @@ _DISTRIBUTIONS = (
 _GIT_TIMEOUT_S = 20
 
 
-class Revision(NamedTuple):
-    """A commit, and whether the code in the working tree differs from it."""
-
-    commit: str
-    dirty: bool
-
-
 def provenance(
     data_sha256: str, threads: int, device_names: Sequence[str] = ()
 ) -> dict[str, object]:
@@ -47,12 +39,11 @@ def provenance(
         threads: number of threads that compute.
         device_names: accelerators in use, none on a CPU.
     """
-    revision = git_revision(_PACKAGE)
     return {
         "schema_version": SCHEMA_VERSION,
         "identity_version": IDENTITY_VERSION,
         "code_sha256": code_sha256(),
-        "git": revision._asdict() if revision else None,
+        "git": git_revision(_PACKAGE),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _DISTRIBUTIONS},
         "platform": platform.platform(),
@@ -63,8 +54,9 @@ def provenance(
     }
 
 
-def git_revision(folder: Path) -> Revision | None:
-    """The revision of the checkout that the package in `folder` is part of.
+def git_revision(folder: Path) -> dict[str, object] | None:
+    """The `commit` of the checkout that the package in `folder` is part of; `dirty`: whether the
+    code in the working tree differs from it.
 
     Changed and untracked files count in the package and where its links lead: its configurations.
     Anything else in the checkout, such as a user's runs and configurations, decides no number, or
@@ -80,7 +72,7 @@ def git_revision(folder: Path) -> Revision | None:
     changes = _git(folder, "--literal-pathspecs", "status", "--porcelain", "--", *paths)
     if tracked is None or commit is None or changes is None:
         return None
-    return Revision(commit.strip(), bool(changes.strip()))
+    return {"commit": commit.strip(), "dirty": bool(changes.strip())}
 
 
 def _version(distribution: str) -> str | None:

@@ -32,23 +32,23 @@ def checkout(tmp_path: Path) -> Path:
     return package
 
 
-def test_clean_checkout(checkout: Path) -> None:
-    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
-
-
-@pytest.mark.parametrize("name", ["my_conf/mine.yaml", "parts/head.py", ".gitignore", "notes"])
-def test_what_is_no_code_of_the_package_is_no_change(checkout: Path, name: str) -> None:
-    (checkout.parent / name).parent.mkdir(exist_ok=True)
-    (checkout.parent / name).write_text("# my own\n")
-    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), False)
-
-
 @pytest.mark.parametrize(
-    "name", ["package/__init__.py", "package/new.py", "conf/train.yaml", "conf/new.yaml"]
+    ("name", "dirty"),
+    [
+        *((name, True) for name in ("package/__init__.py", "package/new.py")),
+        *((name, True) for name in ("conf/train.yaml", "conf/new.yaml")),
+        # no code of the package
+        *((name, False) for name in ("my_conf/mine.yaml", "parts/head.py", ".gitignore", "notes")),
+    ],
 )
-def test_changed_checkout(checkout: Path, name: str) -> None:
+def test_a_checkout_is_dirty_where_its_code_has_changed(
+    checkout: Path, name: str, dirty: bool
+) -> None:
+    clean = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
+    assert git_revision(checkout) == clean
+    (checkout.parent / name).parent.mkdir(exist_ok=True)
     (checkout.parent / name).write_text("# changed\n")
-    assert git_revision(checkout) == (git(checkout, "rev-parse", "HEAD"), True)
+    assert git_revision(checkout) == clean | {"dirty": dirty}
 
 
 def test_package_installed_inside_another_checkout(checkout: Path) -> None:

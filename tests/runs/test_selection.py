@@ -15,7 +15,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 
 def labels(selection: Selection) -> list[str]:
     """`gss 1` of the run of head gss and seed 1."""
-    return sorted(f"{run.names.family} {run.seed}" for run in selection.runs)
+    return sorted(f"{run.names.family} {run.settings['seed']}" for run in selection.runs)
 
 
 @pytest.fixture(scope="module")

@@ -15,7 +15,7 @@ PROBE = ".clock."  # the names of files that ask the server for the time begin s
 
 
 class Heartbeat:
-    """Stamps the file at `path` every `interval_s` seconds, from `start` to `stop`.
+    """Stamps the file at `path` every `interval_s` seconds, until `stop`.
 
     It holds on to the file itself, whatever happens to its name: a file that has since taken its
     place is never stamped.
@@ -26,8 +26,6 @@ class Heartbeat:
         self._interval_s = interval_s
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
-
-    def start(self) -> None:
         self._thread.start()
 
     def beat(self) -> float:
@@ -39,10 +37,9 @@ class Heartbeat:
         return os.fstat(self._descriptor).st_mtime
 
     def stop(self) -> None:
-        """Ends the heartbeat, started or not; no stamp is given after this returns."""
+        """Ends the heartbeat; no stamp is given after this returns."""
         self._stopping.set()
-        if self._thread.ident is not None:
-            self._thread.join()
+        self._thread.join()
         os.close(self._descriptor)
 
     def _run(self) -> None:

@@ -108,7 +108,7 @@ class RunLock:
         self._remove_litter()
 
     def _taken(self, me: Holder) -> Heartbeat:
-        """Takes the lock. Returns: the heartbeat, which has begun."""
+        """Takes the lock. Returns: its heartbeat."""
         while True:
             with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
                 try:
@@ -229,8 +229,8 @@ def _now_s(folder: Path) -> float:
 
 
 def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:
+    # already here: a process that watches another is not silent itself
     heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
-    heartbeat.start()  # already here: a process that watches another is not silent itself
     try:
         _take(path, record, heartbeat, me, stale_after_s)
     except BaseException:

@@ -342,14 +342,13 @@ def test_heartbeat_outlives_a_server_out_of_reach(
 ) -> None:
     path.touch()
     os.utime(path, (1000, 1000))
-    heartbeat = Heartbeat(path, interval_s=0.01)
     stamp = os.utime
 
     def fail(descriptor: int) -> None:
         raise OSError("stale file handle")
 
     monkeypatch.setattr(os, "utime", fail)
-    heartbeat.start()
+    heartbeat = Heartbeat(path, interval_s=0.01)
     time.sleep(0.05)
     assert path.stat().st_mtime == 1000
     monkeypatch.setattr(os, "utime", stamp)

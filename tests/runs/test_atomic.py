@@ -29,6 +29,7 @@ from lmkit.runs.atomic import (
     replace_to_append,
 )
 from lmkit.runs.lock import LockLost
+from tests.runs.test_lock_races import START, start
 
 
 def only_file(folder: Path) -> Path:
@@ -56,31 +57,26 @@ def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
     assert (tmp_path / "atomic").stat().st_mode == plain.stat().st_mode
 
 
-@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EDQUOT])
-def test_writer_on_a_full_disk(tmp_path: Path, code: int) -> None:
+@pytest.mark.parametrize(
+    ("error", "raised", "told"),
+    [
+        (OSError(errno.ENOSPC, "No space left"), UserError, r"last.ckpt.*make room"),
+        (OSError(errno.EDQUOT, "Quota exceeded"), UserError, r"last.ckpt.*make room"),
+        # of what the writer reads
+        (FileNotFoundError(errno.ENOENT, "No such file", "other"), FileNotFoundError, "'other'$"),
+    ],
+)
+def test_a_writer_that_fails_leaves_the_old_content(
+    tmp_path: Path, error: OSError, raised: type[Exception], told: str
+) -> None:
     path = tmp_path / "last.ckpt"
     path.write_bytes(b"old")
 
     def write(file: BinaryIO) -> None:
         file.write(b"half of the new")
-        raise OSError(code, os.strerror(code))
+        raise error
 
-    with pytest.raises(UserError, match=r"last.ckpt.*make room") as caught:
-        replace_atomically(path, write)
-    assert "\n" not in str(caught.value)
-    assert path.read_bytes() == b"old"
-    assert only_file(tmp_path) == path
-
-
-def test_other_errors_of_the_writer_pass_through(tmp_path: Path) -> None:
-    path = tmp_path / "last.ckpt"
-    path.write_bytes(b"old")
-
-    def write(file: BinaryIO) -> None:
-        file.write(b"half")
-        Path("/nowhere/at/all").read_bytes()
-
-    with pytest.raises(FileNotFoundError, match="nowhere"):
+    with pytest.raises(raised, match=told):
         replace_atomically(path, write)
     assert path.read_bytes() == b"old"
     assert only_file(tmp_path) == path
@@ -300,13 +296,10 @@ def test_publishing_called_off(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-PUBLISHER = """
-import sys, time
-from pathlib import Path
+PUBLISHER = (
+    START
+    + """
 from lmkit.runs.atomic import AlreadyPublished, publish
-folder, name = Path(sys.argv[1]), sys.argv[2]
-print("ready", flush=True)
-sys.stdin.readline()
 won = []
 for i in range(100):
     try:
@@ -316,19 +309,11 @@ for i in range(100):
         pass
 print(*won)
 """
+)
 
 
 def test_of_many_publishers_one_wins(tmp_path: Path) -> None:
-    publishers = []
-    for name in "abcd":
-        command = [sys.executable, "-c", PUBLISHER, str(tmp_path), name]
-        pipe = subprocess.PIPE
-        publishers.append(subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True))
-    for process in publishers:
-        assert process.stdout.readline() == "ready\n"
-    for process in publishers:
-        process.stdin.write("go\n")
-        process.stdin.flush()
+    publishers = start(PUBLISHER, tmp_path, "abcd")
     won = {}
     for name, process in zip("abcd", publishers, strict=True):
         for i in process.communicate(timeout=60)[0].split():

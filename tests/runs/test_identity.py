@@ -5,9 +5,6 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -123,20 +120,12 @@ IRRELEVANT = {
 }
 
 
-@pytest.mark.parametrize("option", RELEVANT)
-def test_changes_with_what_decides_the_numbers(option: str) -> None:
-    assert digest(set_at(option, RELEVANT[option])) != digest(config())
-
-
-def test_each_relevant_change_has_an_identity_of_its_own() -> None:
-    assert len({digest(set_at(option, value)) for option, value in RELEVANT.items()}) == len(
-        RELEVANT
-    )
-
-
-def test_changes_with_data_and_device() -> None:
-    assert digest(config(), data_sha256="e" * 64) != digest(config())
-    assert digest(config(), device_kind="cuda") != digest(config())
+def test_each_change_of_what_decides_the_numbers_has_an_identity_of_its_own() -> None:
+    digests = {option: digest(set_at(option, value)) for option, value in RELEVANT.items()}
+    digests["nothing"] = digest(config())
+    digests["the data"] = digest(config(), data_sha256="e" * 64)
+    digests["the device"] = digest(config(), device_kind="cuda")
+    assert len(set(digests.values())) == len(digests), digests
 
 
 @pytest.mark.parametrize("option", IRRELEVANT)
@@ -230,16 +219,10 @@ def test_config_is_left_alone() -> None:
 
 
 def test_digest_is_pinned() -> None:
-    """A folder on disk keeps its name: a change here needs a new IDENTITY_VERSION."""
+    """A folder on disk keeps its name: a change here needs a new IDENTITY_VERSION. It is the same
+    in every process, however Python seeds its hashes there.
+    """
     assert digest(config()) == "384129f6144d"
-
-
-def test_same_in_another_process() -> None:
-    code = f"from lmkit.runs.identity import identity\nprint(identity({config()!r}, 'd', 'cpu')[1])"
-    environment = {**os.environ, "PYTHONHASHSEED": "7"}
-    command = [sys.executable, "-c", code]
-    out = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == identity(config(), "d", "cpu").digest
 
 
 NEEDED = ["trunk", "head", "module", "optimizer", "schedule", "trigger", "windows", "seed"]

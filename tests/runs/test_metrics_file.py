@@ -278,11 +278,6 @@ def test_a_row_that_was_taken_out_is_missed(metrics: MetricsFile, missing: int) 
         metrics.read()
 
 
-def test_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"absent/metrics.csv"):
-        MetricsFile(tmp_path / "absent" / "metrics.csv").append(1, 1, {"loss": 1.0})
-
-
 WRITER = """
 import sys
 from pathlib import Path

@@ -25,9 +25,9 @@ def finish(run: RunFolder, epochs: int) -> None:
 
 
 def test_layout(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    assert run.path == tmp_path / "smoke-0123456789ab"
-    assert run.lock == tmp_path / "smoke-0123456789ab.lock"
+    run = RunFolder.of(tmp_path, "gss_k=0.5", IDENTITY)
+    assert run.path == tmp_path / "gss_k=0.5-0123456789ab"
+    assert run.lock == tmp_path / "gss_k=0.5-0123456789ab.lock"
     inside = [run.config, run.best, run.last, run.metrics, run.spectra, run.analysis, run.result]
     assert [str(path.relative_to(run.path)) for path in inside] == [
         "config.yaml",
@@ -45,11 +45,6 @@ def test_layout(tmp_path: Path) -> None:
 def test_name_that_is_no_folder(name: str, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="experiment's name"):
         RunFolder.of(tmp_path, name, IDENTITY)
-
-
-def test_lock_of_a_name_with_dots(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "gss_k=0.5", IDENTITY)
-    assert run.lock.name == "gss_k=0.5-0123456789ab.lock"
 
 
 def test_from_new_to_finished(tmp_path: Path) -> None:
@@ -163,10 +158,3 @@ def test_what_was_measured_is_aside_on_the_disk_before_the_result_goes(tmp_path,
     monkeypatch.setattr(atomic, "sync_folder", lambda folder: synced.append(folder.name))
     run.reopen()
     assert synced == ["analysis-epoch3", "analysis", run.path.name, run.path.name]
-
-
-def test_folder_that_cannot_be_made(tmp_path: Path) -> None:
-    (tmp_path / "runs").write_text("a file")
-    run = RunFolder.of(tmp_path / "runs", "smoke", IDENTITY)
-    with pytest.raises(UserError, match=r"cannot make the folder .*runs/smoke"):
-        run.prepare("k: 0.5\n", IDENTITY, NAMES)

@@ -70,21 +70,15 @@ def stored_bytes(**arrays: object) -> bytes:
     return checked(file.getvalue())
 
 
-WHOLE = stored_bytes(format_version=np.int64(2), singular_values=VALUES_S, measures=np.array("{}"))
-
-
 @pytest.mark.parametrize(
     ("content", "error"),
     [
-        (b"", "is not a readable spectrum"),
-        (b"not a zip", "is not a readable spectrum"),
-        (WHOLE[:300], "is not a readable spectrum"),
         (stored_bytes(format_version=np.int64(2)), "is not a readable spectrum"),
         (stored_bytes(format_version=np.int64(99)), "has spectrum format 99"),
     ],
 )
-def test_a_damaged_file_is_named(tmp_path: Path, content: bytes, error: str):
-    path = tmp_path / "torn.npz"
+def test_a_file_of_other_content_is_named(tmp_path: Path, content: bytes, error: str):
+    path = tmp_path / "other.npz"
     path.write_bytes(content)
-    with pytest.raises(UserError, match=rf"torn\.npz {error}"):
+    with pytest.raises(UserError, match=rf"other\.npz {error}"):
         read_spectrum(path)

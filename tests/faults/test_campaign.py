@@ -86,13 +86,6 @@ def test_the_calls_of_libtorch_are_met(library, tmp_path):
     assert ends(library, tmp_path, "", TORCH).returncode == 0
 
 
-def operations(*calls: tuple[Kind, str, str, int, bytes]) -> list[Operation]:
-    made = [
-        Operation(kind, path, target, file, 0, data) for kind, path, target, file, data in calls
-    ]
-    return recording.with_syncs(made)
-
-
 def left(*calls: tuple[Kind, str, str, int, bytes]) -> set[tuple[tuple[str, bytes], ...]]:
     """The trees that a power loss may leave of calls."""
 
@@ -101,7 +94,8 @@ def left(*calls: tuple[Kind, str, str, int, bytes]) -> set[tuple[tuple[str, byte
             (name, bytes(tree.content.get(n, b""))) for name, n in sorted(tree.names.items())
         )
 
-    return {files(state.tree) for state in recording.states(operations(*calls))}
+    made = [Operation(*call[:4], offset=0, data=call[4]) for call in calls]
+    return {files(state.tree) for state in recording.states(recording.with_syncs(made))}
 
 
 CREATE = (Kind.CREATE, "/a/t", "", 1, b"")

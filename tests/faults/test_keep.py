@@ -56,12 +56,6 @@ def before_the_first(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return killed_run(composed(tmp_path_factory.mktemp("runs")), "rename", "last.ckpt")
 
 
-def test_killed_before_the_first_the_run_has_finished_with_both(before_the_first):
-    assert before_the_first.state() == "finished"
-    assert before_the_first.best.exists()
-    assert before_the_first.last.exists()
-
-
 @pytest.mark.parametrize(
     ("call", "prefix", "left"),
     [

@@ -17,6 +17,11 @@ IDENTITY = RunIdentity({"identity_version": 1, "seed": 1, "head": {"k": 0.5}}, "
 NAMES = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "Penn Treebank", "PTB")
 
 
+@pytest.fixture
+def run(tmp_path: Path) -> RunFolder:
+    return RunFolder.of(tmp_path, "smoke", IDENTITY)
+
+
 def finish(run: RunFolder, epochs: int) -> None:
     spent = Spent(max_epochs=epochs, patience=None, epochs=epochs, stopped="max_epochs")
     metrics = {"test_perplexity": 100.0 / epochs}
@@ -66,9 +71,8 @@ def test_from_new_to_finished(tmp_path: Path) -> None:
     assert not run.finished_within(Budget(4, None))
 
 
-def test_made_but_not_prepared_is_new(tmp_path: Path) -> None:
+def test_made_but_not_prepared_is_new(run: RunFolder) -> None:
     """As after a kill in the middle of `prepare`."""
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
     run.checkpoints.mkdir(parents=True)
     (run.path / ".identity.json.0123.tmp").write_text("{")
     assert run.state() == "new"
@@ -77,8 +81,7 @@ def test_made_but_not_prepared_is_new(tmp_path: Path) -> None:
     assert not list(run.path.rglob(".*"))
 
 
-def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_preparing_again_keeps_the_work_and_takes_the_new_config(run: RunFolder) -> None:
     run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
     run.last.write_bytes(b"weights")
     (run.checkpoints / ".last.ckpt.0123.tmp").write_bytes(b"half")
@@ -90,16 +93,14 @@ def test_preparing_again_keeps_the_work_and_takes_the_new_config(tmp_path: Path)
     assert [path.name for path in run.checkpoints.iterdir()] == ["last.ckpt"]
 
 
-def test_same_config_is_not_written_again(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_same_config_is_not_written_again(run: RunFolder) -> None:
     run.prepare("name: é\n", IDENTITY, NAMES)
     before = run.config.stat()
     run.prepare("name: é\n", IDENTITY, NAMES)
     assert run.config.stat().st_ino == before.st_ino
 
 
-def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_folder_of_another_identity_is_refused(run: RunFolder) -> None:
     run.prepare("k: 0.5\n", IDENTITY, NAMES)
     other = RunIdentity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
     with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
@@ -107,8 +108,7 @@ def test_folder_of_another_identity_is_refused(tmp_path: Path) -> None:
     assert run.read_config() == {"k": 0.5}
 
 
-def test_an_option_gained_since_with_its_default_makes_no_other_run(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_an_option_gained_since_with_its_default_makes_no_other_run(run: RunFolder) -> None:
     head = {"_target_": "lmkit.heads.head.Head"}
     before = RunIdentity({**IDENTITY.settings, "head": head}, IDENTITY.digest)
     run.prepare("k: 0.5\n", before, NAMES)
@@ -119,8 +119,7 @@ def test_an_option_gained_since_with_its_default_makes_no_other_run(tmp_path: Pa
         run.prepare("k: 0.5\n", RunIdentity(set_by_the_user, before.digest), NAMES)
 
 
-def test_damaged_result_is_named(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_damaged_result_is_named(run: RunFolder) -> None:
     run.prepare("k: 0.5\n", IDENTITY, NAMES)
     run.result.write_text('{"schema_version": 1, "metr')
     assert run.state() == "finished"  # it is not trained over: someone may still save it
@@ -128,13 +127,17 @@ def test_damaged_result_is_named(tmp_path: Path) -> None:
         run.finished_within(Budget(1, None))
 
 
-def test_reopened_under_a_larger_budget(tmp_path: Path) -> None:
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
+def test_reopened_under_a_larger_budget(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:
     run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
     finish(run, epochs=3)
     run.last.write_bytes(b"weights")
     (run.analysis / "rank_test_log_probs_200.json").write_text("of the weights after epoch 3")
-    run.reopen()
+    synced: list[str] = []
+    with monkeypatch.context() as patched:
+        patched.setattr(atomic, "sync_folder", lambda folder: synced.append(folder.name))
+        run.reopen()
+    # what was measured is aside on the disk before the result goes
+    assert synced == ["analysis-epoch3", "analysis", run.path.name, run.path.name]
     assert run.state() == "unfinished"
     assert not list(run.analysis.iterdir())
     assert [path.name for path in run.path.glob("analysis-epoch3/*")] == [
@@ -147,14 +150,3 @@ def test_reopened_under_a_larger_budget(tmp_path: Path) -> None:
         "result-epoch3.json",
         "result.json",
     ]
-
-
-def test_what_was_measured_is_aside_on_the_disk_before_the_result_goes(tmp_path, monkeypatch):
-    run = RunFolder.of(tmp_path, "smoke", IDENTITY)
-    run.prepare("max_epochs: 3\n", IDENTITY, NAMES)
-    finish(run, epochs=3)
-    (run.analysis / "rank_test_log_probs_200.json").write_text("of the weights after epoch 3")
-    synced: list[str] = []
-    monkeypatch.setattr(atomic, "sync_folder", lambda folder: synced.append(folder.name))
-    run.reopen()
-    assert synced == ["analysis-epoch3", "analysis", run.path.name, run.path.name]

@@ -151,17 +151,14 @@ def test_what_the_work_says_as_it_leaves_is_what_arrives():
         work()
 
 
-def test_the_handler_that_was_there_before_is_called_once_the_work_has_left():
-    assert heard_before(StopRequested(signal.SIGUSR2)) == [signal.SIGUSR2]
-
-
-@pytest.mark.parametrize("ending", [None, ValueError(), SystemExit(1)])
-def test_that_handler_is_not_called_by_work_that_ends_otherwise(ending):
-    assert heard_before(ending) == []
-
-
-def heard_before(ending: BaseException | None) -> list[int]:
-    """What the handler from before hears of a signal after which the work ends as told."""
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        (StopRequested(signal.SIGUSR2), [signal.SIGUSR2]),
+        *((other, []) for other in (None, ValueError(), SystemExit(1))),
+    ],
+)
+def test_the_handler_from_before_is_called_once_the_work_has_left_as_asked(ending, told):
     heard = []
     before = signal.signal(signal.SIGUSR2, lambda number, frame: heard.append(number))
     try:
@@ -172,4 +169,4 @@ def heard_before(ending: BaseException | None) -> list[int]:
                 raise ending
     finally:
         signal.signal(signal.SIGUSR2, before)
-    return heard
+    assert heard == told

@@ -35,5 +35,5 @@ def main() -> None:
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])
     options = varied_options([point.overrides for point in sweep.manifest.points])
-    made = workspace(sweep.manifest.name, list(options), *target.split("/"))
+    made = workspace(sweep.manifest.name, options, *target.split("/"))
     print(f"workspace: {send(made)}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 
 _TOLD = "sweep."  # options by which a sweep tells a run its name, its axes and its trial
@@ -15,20 +14,16 @@ def labels(lines: Sequence[Sequence[str]]) -> list[str]:
     return [" ".join(o for o in line if o not in common) or "no overrides" for line in lines]
 
 
-def varied_options(lines: Sequence[Sequence[str]]) -> dict[str, list[str]]:
-    """The options and groups that differ between lines, each with its values, in order.
+def varied_options(lines: Sequence[Sequence[str]]) -> list[str]:
+    """The options and groups that differ between lines, in order.
 
     Args:
         lines: the overrides of each point, as `option=value`.
     """
     lines = _without_told(lines)
-    count = Counter(override for line in lines for override in set(line))
-    values: dict[str, list[str]] = {}
-    for override in dict.fromkeys(override for line in lines for override in line):
-        if count[override] < len(lines):
-            option, _, value = override.partition("=")
-            values.setdefault(option.lstrip("+~"), []).append(value)
-    return values
+    common = set(lines[0]).intersection(*lines[1:]) if lines else set()
+    varied = (override for line in lines for override in line if override not in common)
+    return list(dict.fromkeys(each.partition("=")[0].lstrip("+~") for each in varied))
 
 
 def _without_told(lines: Sequence[Sequence[str]]) -> list[list[str]]:

@@ -55,10 +55,5 @@ def read_finished(folder: RunFolder) -> FinishedRun:
     state = folder.state()
     if state in _STATES:
         raise UserError(_STATES[state])
-    result = folder.read_result()
-    known = folder.read_identity()
-    settings = known.settings
-    for option, kind in (("data_sha256", str), ("seed", int)):
-        if not isinstance(settings.get(option), kind):
-            raise UserError(f"{folder.identity} is damaged: {option} is missing")
-    return FinishedRun(folder, settings, known.names, result)
+    result, known = folder.read_result(), folder.read_identity()
+    return FinishedRun(folder, known.settings, known.names, result)

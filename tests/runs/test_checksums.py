@@ -70,6 +70,9 @@ def in_a_run(kind: str, folder: Path) -> Stored:
             return Stored(
                 analysis_file(run, "rank"), lambda: repr(read_analysis(run, "rank", **about))
             )
+        case "arrays":
+            write_arrays(run, "rank", {"values": np.geomspace(100, 1e-7, 40)})
+            return Stored(run.analysis / "rank.npz", lambda: repr(read_arrays(run, "rank")))
         case "spectrum":
             path = final_spectrum(run)
             write_spectrum(path, np.geomspace(100, 1e-7, 40), {"press_rank": 12})
@@ -93,7 +96,7 @@ def checkpoint_bits(path: Path) -> str:
     return f"{weights!r} {content!r}"
 
 
-KINDS = ("config", "identity", "result", "analysis", "spectrum", "checkpoint")
+KINDS = ("config", "identity", "result", "analysis", "arrays", "spectrum", "checkpoint")
 
 
 def with_a_bit_changed(whole: bytes) -> Iterator[bytes]:
@@ -137,12 +140,7 @@ def test_nothing_damaged_is_read_as_other_numbers(
 
 @pytest.mark.parametrize("kind", ["config", "identity", "result", "analysis", "arrays"])
 def test_what_cannot_be_read_just_now_is_not_called_damaged(kind: str, tmp_path, monkeypatch):
-    if kind == "arrays":
-        run = RunFolder(tmp_path)
-        write_arrays(run, "rank", {"values": np.arange(3)})
-        stored = Stored(run.analysis / "rank.npz", lambda: repr(read_arrays(run, "rank")))
-    else:
-        stored = in_a_run(kind, tmp_path)
+    stored = in_a_run(kind, tmp_path)
 
     def out_of_reach(path: Path) -> bytes:
         raise OSError(errno.EIO, "Input/output error")

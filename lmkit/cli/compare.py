@@ -36,7 +36,8 @@ def main(config: DictConfig) -> None:
 
 def _runs(option: str, value: str | list[str], runs_dir: str) -> pd.DataFrame:
     """The runs that an option selects; prints which they are, and which are left out."""
-    runs, left_out = grouped(frame(*select_folders(option, value, runs_dir)))
+    folders, _, damaged = select_folders(option, value, runs_dir)
+    runs, left_out = grouped(frame(folders, damaged))
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
     if runs.empty:

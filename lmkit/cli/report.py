@@ -13,7 +13,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder, require_text
 from lmkit.presentation.tables import counted
 from lmkit.results.frame import frame
-from lmkit.runs.selection import select_with_models
+from lmkit.runs.selection import select_folders
 
 
 @entry_point("report")
@@ -26,7 +26,9 @@ def main(config: DictConfig) -> None:
     _check(plain)
     console = Console()
     with console.status(f"reading {plain['runs']}"):
-        folders, models, damaged = select_with_models("runs", plain["runs"], plain["runs_dir"])
+        folders, models, damaged = select_folders(
+            "runs", plain["runs"], plain["runs_dir"], with_models=True
+        )
         runs = frame(folders, damaged)
         available = find_analyses()
     with console.status("drawing"):

@@ -88,7 +88,7 @@ def results(
     """
     if columns is not None:
         require_list("columns", columns, "['seed', 'test_ppl']")
-    folders, damaged = select_folders("runs", runs, runs_dir)
+    folders, _, damaged = select_folders("runs", runs, runs_dir)
     found = frame(folders, damaged)
     return found if columns is None else found[chosen(found, columns)]
 

@@ -71,7 +71,7 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
 
     Raises: UserError when an entry names no run, or no run that it names has finished.
     """
-    folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
+    folders, _, left_out = select_folders(option, value, runs_dir)
     runs = []
     for folder in folders:
         try:
@@ -99,17 +99,6 @@ def select_run(option: str, value: object, runs_dir: str = "runs") -> FinishedRu
     return found[0]
 
 
-def select_folders(
-    option: str, value: object, runs_dir: str = "runs"
-) -> tuple[list[RunFolder], dict[str, str]]:
-    """The runs that `value` selects, finished or not, by name; why others are left out.
-
-    Raises: UserError when an entry names no run.
-    """
-    folders, _, left_out = _meant(option, value, runs_dir, with_models=False)
-    return folders, left_out
-
-
 def sweeps_of_runs(option: str, value: object, runs_dir: str = "runs") -> dict[str, str]:
     """The sweeps that `value` selects, by the names of their runs.
 
@@ -125,20 +114,14 @@ def sweeps_of_runs(option: str, value: object, runs_dir: str = "runs") -> dict[s
     return sweeps
 
 
-def select_with_models(
-    option: str, value: object, runs_dir: str = "runs"
+def select_folders(
+    option: str, value: object, runs_dir: str = "runs", *, with_models: bool = False
 ) -> tuple[list[RunFolder], list[RunFolder], dict[str, str]]:
-    """The runs that `value` selects, finished or not; pretrained models; why others are left out.
+    """The runs that `value` selects, in any state; pretrained models, `with_models`; and why others
+    are left out. Each comes once, in the order of their names.
 
     Raises: UserError when an entry names neither.
     """
-    return _meant(option, value, runs_dir, with_models=True)
-
-
-def _meant(
-    option: str, value: object, runs_dir: str, *, with_models: bool
-) -> tuple[list[RunFolder], list[RunFolder], dict[str, str]]:
-    """Runs in any state and pretrained models, and why others are left out; each once, by name."""
     require_text("runs_dir", runs_dir)
     folders: dict[Path, RunFolder] = {}
     models: dict[Path, RunFolder] = {}

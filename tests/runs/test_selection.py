@@ -9,7 +9,7 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.selection import Selection, select_runs, select_with_models
+from lmkit.runs.selection import Selection, select_folders, select_runs
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 
 
@@ -181,7 +181,7 @@ def models(tmp_path) -> Path:
 def test_pretrained_models_count_where_they_are_asked_for(models, runs, value, meant):
     values = value if isinstance(value, list) else [value]
     places = [each.format(models, runs=runs) for each in values]
-    folders, found, left_out = select_with_models("runs", places)
+    folders, found, left_out = select_folders("runs", places, with_models=True)
     selection = Selection([read_finished(folder) for folder in folders], left_out)
     assert [folder.path.name for folder in found] + labels(selection) == meant
     assert left_out == {}
@@ -189,6 +189,5 @@ def test_pretrained_models_count_where_they_are_asked_for(models, runs, value, m
 
 @pytest.mark.parametrize("place", ["{}", "{} head:gss", "{}/empty"])
 def test_pretrained_models_are_no_runs_and_pass_no_filter(models, place):
-    value = place.format(models)
     with pytest.raises(UserError, match="selects no run"):
-        (select_runs if place == "{}" else select_with_models)("runs", value)
+        select_folders("runs", place.format(models), with_models=place != "{}")

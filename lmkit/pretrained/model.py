@@ -17,12 +17,12 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import MixtureOutput, SingleContext
 from lmkit.heads.predictor import HeadInput, Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity, SoftCap
-from lmkit.pretrained.windows import StrideWindow
 
 CHECKED = 64  # contexts on which logits are compared
 SAME = 1e-4  # of the largest value: rounding of float32 stays below, other functions do not
@@ -53,7 +53,7 @@ class PretrainedModel(Predictor):
         self.body, self.head = body, head
         self._scale = scale
 
-    def read(self, batch: StrideWindow, state: object) -> HeadInput:
+    def read(self, batch: Window, state: object) -> HeadInput:
         inputs_1T = batch.inputs_TB.T
         hidden_1TD = _run(self.body, inputs_1T, with_logits=False).hidden_1TD
         hidden_nD = hidden_1TD[0, -batch.num_targets :]

@@ -10,13 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from lmkit.data.subwords import Subwords
+from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError, require_count
 
 MOST = 1024  # tokens per window, unless the user asks for more
@@ -56,33 +55,13 @@ def window_and_stride(
     return size, step
 
 
-class StrideWindow(NamedTuple):
-    """One window; its last n contexts are new."""
-
-    inputs_TB: Tensor  # int64
-    targets_TB: Tensor  # int64 (n, 1), the tokens that follow the last n inputs
-    index: int  # type: ignore[assignment]  # from 0; no tuple.index
-    is_last: bool
-    epoch: int = 0
-    epoch_share: float = 0.0
-
-    @property
-    def num_targets(self) -> int:
-        """Predicted tokens."""
-        return self.targets_TB.numel()
-
-    @property
-    def sampled_length(self) -> int:
-        """The tokens that it reads."""
-        return len(self.inputs_TB)
-
-
 class StrideWindows:
     """Windows of at most `window` tokens that end `stride` tokens apart.
 
     Every token but the first is predicted once, in order: those of the first window from all that
     stands before them, all others from at least window - stride + 1 tokens. How many depends only
-    on the token's position, not on what follows it.
+    on the token's position, not on what follows it. The targets (n, 1) of a window follow the last
+    n of its inputs.
 
     Args:
         tokens: of the text, after the last token of the prefix where there is one.
@@ -111,7 +90,7 @@ class StrideWindows:
     def __len__(self) -> int:
         return 1 + -(-max(0, len(self._stream) - 1 - self.window) // self.stride)
 
-    def __iter__(self) -> Iterator[StrideWindow]:
+    def __iter__(self) -> Iterator[Window]:
         last = len(self._stream) - 1
         done = max(1, len(self.prefix))  # tokens that need no prediction, or have one
         for index in range(len(self)):
@@ -120,8 +99,8 @@ class StrideWindows:
             inputs_T = self._stream[start:end].clone()
             inputs_T[: len(self.prefix)] = self._prefix_P
             targets_n = self._stream[done : end + 1]
-            is_last = index == len(self) - 1
-            yield StrideWindow(inputs_T.unsqueeze(1), targets_n.unsqueeze(1), index, is_last)
+            tokens = inputs_T.unsqueeze(1), targets_n.unsqueeze(1)
+            yield Window(*tokens, end - start, index, 0, index == len(self) - 1, 0.0)
             done = end + 1
 
 

@@ -175,6 +175,7 @@ def columns(tokens: np.ndarray, batch_size: int) -> Columns:
     return Columns(tokens_SB[:-1], tokens_SB[1:])
 
 
+@lru_cache(maxsize=4)  # every commit asks for the lengths of its epoch
 def sample_lengths(
     num_steps: int, bptt: int, max_length_delta: int, seed: int, epoch: int
 ) -> list[int]:
@@ -195,10 +196,6 @@ def sample_lengths(
         lengths.append(min(length, bptt + max_length_delta))
         start += lengths[-1]
     return lengths
-
-
-# every commit asks for the lengths of its epoch
-_cached_lengths = lru_cache(maxsize=4)(sample_lengths)
 
 
 class TrainWindows(EpochBatches):
@@ -235,7 +232,7 @@ class TrainWindows(EpochBatches):
 
     def _lengths(self, epoch: int) -> list[int]:
         sizes = (self.num_tokens, self.bptt, self.max_length_delta)
-        return _cached_lengths(*sizes, self.seed, epoch)[: self.limit]
+        return sample_lengths(*sizes, self.seed, epoch)[: self.limit]
 
 
 class EvalWindows:

@@ -119,6 +119,7 @@ def _padded(sequences: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(rows)
 
 
+@lru_cache(maxsize=2)  # every commit asks for the batches of its epoch
 def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
     """The pairs of each batch of an epoch, a function of the arguments alone.
 
@@ -137,10 +138,6 @@ def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> li
         pool = pool[np.argsort(lengths_P[pool], kind="stable")]
         batches += [pool[i : i + batch_size] for i in range(0, len(pool), batch_size)]
     return [batches[i] for i in random.permutation(len(batches))]
-
-
-# every commit asks for the batches of its epoch
-_cached_batches = lru_cache(maxsize=2)(sample_batches)
 
 
 class TrainPairs(EpochBatches):
@@ -163,8 +160,7 @@ class TrainPairs(EpochBatches):
             yield self.pairs.batch(batches[index], index, epoch, share == 1, epoch_share=share)
 
     def _batches(self, epoch: int) -> list[np.ndarray]:
-        batches = _cached_batches(self._lengths, self.batch_size, self.seed, epoch)
-        return batches[: self.limit]
+        return sample_batches(self._lengths, self.batch_size, self.seed, epoch)[: self.limit]
 
 
 class EvalPairs:

@@ -6,7 +6,7 @@ Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D siz
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import torch
 
@@ -29,7 +29,6 @@ class ShuffledContexts(EpochBatches):
         self._inputs, self._targets = columns
         self._num_contexts, self._num_columns = self._targets.numel(), self._targets.shape[1]
         self.batch_size, self.seed = batch_size, seed
-        self._order = lru_cache(maxsize=1)(self._order_of)
         super().__init__()
 
     def num_batches(self, epoch: int) -> int:
@@ -37,7 +36,8 @@ class ShuffledContexts(EpochBatches):
         return count if self.limit is None else min(count, self.limit)
 
     def batches(self, epoch: int, first: int) -> Iterator[Window]:
-        count, order_N = self.num_batches(epoch), self._order(epoch)
+        count, random = self.num_batches(epoch), random_stream(self.seed, epoch)
+        order_N = torch.from_numpy(random.permutation(self._num_contexts))
         for index in range(first, count):
             part_n = order_N[index * self.batch_size : (index + 1) * self.batch_size]
             steps_n, columns_n = part_n // self._num_columns, part_n % self._num_columns
@@ -45,10 +45,6 @@ class ShuffledContexts(EpochBatches):
             targets_1n = self._targets[steps_n, columns_n].unsqueeze(0)
             share = (index + 1) / count
             yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
-
-    def _order_of(self, epoch: int) -> torch.Tensor:
-        random = random_stream(self.seed, epoch)
-        return torch.from_numpy(random.permutation(self._num_contexts))
 
 
 class ContextsDataModule(WindowsDataModule):

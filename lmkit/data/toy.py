@@ -30,7 +30,7 @@ from lmkit.data.corpus import Corpus, Sizes, TextSplits
 from lmkit.data.random_stream import random_stream
 from lmkit.data.text_files import SPLITS
 from lmkit.data.tokenizer import EOS
-from lmkit.errors.user_error import UserError, require_choice, require_count, require_number
+from lmkit.errors.user_error import UserError, require_count, require_number
 
 EOS_ID = 0
 BEFORE_WEIGHT = 0.6  # how much the word before the last one tells, relative to the last one
@@ -231,7 +231,6 @@ class ToyLanguage(Corpus):
 
         A split is taken to follow an `<eos>`.
         """
-        require_choice("split", split, SPLITS)
         text = self._texts[split]
         before = np.concatenate(([EOS_ID], text[:-2]))
         return np.stack((before, text[:-1]), axis=1)

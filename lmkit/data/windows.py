@@ -163,7 +163,6 @@ def columns(tokens: np.ndarray, batch_size: int) -> Columns:
     Raises:
         UserError: the stream is too short for one input and one target in every column.
     """
-    require_count("windows.batch_size", batch_size)
     num_steps = len(tokens) // batch_size
     if num_steps < 2:
         raise UserError(
@@ -204,7 +203,6 @@ class TrainWindows(EpochBatches):
     def __init__(self, columns: Columns, bptt: int, max_length_delta: int, seed: int) -> None:
         require_count("windows.bptt", bptt, MIN_LENGTH)
         require_count("windows.max_length_delta", max_length_delta, 0)
-        require_count("seed", seed, 0)
         self.num_tokens = len(columns.targets_SB) + 1  # of a column
         if self.num_tokens < 3:
             raise UserError(
@@ -239,7 +237,6 @@ class EvalWindows:
     """Windows of one length, in which every target of the columns occurs once, in order."""
 
     def __init__(self, columns: Columns, length: int) -> None:
-        require_count("windows.eval_length", length)
         self.columns, self.length = columns, length
 
     @property

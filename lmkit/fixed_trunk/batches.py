@@ -24,8 +24,6 @@ class ShuffledContexts(EpochBatches):
     """
 
     def __init__(self, columns: Columns, batch_size: int, seed: int) -> None:
-        require_count("windows.batch_size", batch_size)
-        require_count("seed", seed, 0)
         self._inputs, self._targets = columns
         self._num_contexts, self._num_columns = self._targets.numel(), self._targets.shape[1]
         self.batch_size, self.seed = batch_size, seed

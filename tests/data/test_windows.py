@@ -148,7 +148,6 @@ def test_state_holds_committed_windows_only():
     [
         ("windows.bptt", (4, 40, 1)),
         ("windows.max_length_delta", (70, -1, 1)),
-        ("seed", (70, 40, -1)),
     ],
 )
 def test_bad_options_are_named(option, arguments):

@@ -82,31 +82,28 @@ def zipfian_frequencies(num_words: int, exponent: float, eos_frequency: float) -
     return np.concatenate(([eos_frequency], zipf / zipf.sum() * (1 - eos_frequency)))
 
 
+@cache  # its biases take most of the time of a small corpus, and runs of a folder share them
 def random_language(
-    frequencies_V: np.ndarray, rank: int, context_strength: float, random: np.random.RandomState
+    num_words: int,
+    zipf_exponent: float,
+    sentence_length: float,
+    rank: int,
+    context_strength: float,
+    seed: int,
 ) -> LogBilinear:
-    """Draws a distribution whose words have the given frequencies, nearly.
-
-    Args:
-        rank: of its log P over all contexts, from 3 to V.
-        context_strength: standard deviation of u . B[x] over contexts, in nats.
-    """
-    shape = (len(frequencies_V), rank - 2)
+    """Draws a distribution whose words have Zipfian frequencies, nearly; see `ToyLanguage`."""
+    frequencies_V = zipfian_frequencies(num_words, zipf_exponent, 1 / sentence_length)
+    random = random_stream(seed, 0)
+    shape = (num_words, rank - 2)
     last_VD = random.standard_normal(shape)
     before_VD = BEFORE_WEIGHT * random.standard_normal(shape)
     output_VD = random.standard_normal(shape)
     # With rows of equal norm, contexts favour all words alike, and biases set the frequencies.
     norm = context_strength / math.hypot(1.0, BEFORE_WEIGHT)
     output_VD *= norm / np.linalg.norm(output_VD, axis=1, keepdims=True)
-    start = LogBilinear(last_VD, before_VD, output_VD, np.log(frequencies_V))
-    return _fit_biases(start, frequencies_V, random)
-
-
-def _fit_biases(
-    language: LogBilinear, frequencies_V: np.ndarray, random: np.random.RandomState
-) -> LogBilinear:
-    # Each round compares the words' mean probabilities with the wanted frequencies, over contexts
-    # drawn from the language itself.
+    language = LogBilinear(last_VD, before_VD, output_VD, np.log(frequencies_V))
+    # Each round of fitting the biases compares the words' mean probabilities with the wanted
+    # frequencies, over contexts drawn from the language itself.
     cumulative_V = frequencies_V.cumsum()
     thresholds = random.random_sample((FIT_CONTEXTS, 2)) * cumulative_V[-1]
     contexts = np.searchsorted(cumulative_V, thresholds)
@@ -186,6 +183,7 @@ class ToyLanguage(Corpus):
         self.sentence_length = float(sentence_length)
         self.num_tokens = dict(zip(SPLITS, (train_tokens, valid_tokens, test_tokens), strict=True))
         self.seed = seed
+        self._chunk = max(1, CHUNK_ELEMENTS // num_words)  # rows of log P at a time
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:
@@ -244,25 +242,28 @@ class ToyLanguage(Corpus):
 
         On a finite split only, a model may come out below it by chance.
         """
-        contexts, targets = self.contexts(split), self._texts[split][1:]
         total = 0.0
-        for part in self._chunks(len(contexts)):
-            log_probs = self.log_probs(contexts[part])
-            total -= np.take_along_axis(log_probs, targets[part, None], axis=1).sum()
-        return float(total / len(contexts))
+        for log_probs_nV, targets_n in self._predicted(split):
+            total -= np.take_along_axis(log_probs_nV, targets_n[:, None], axis=1).sum()
+        return float(total / (self.num_tokens[split] - 1))
 
     def entropy(self, split: str) -> float:
         """Mean entropy (nats) of P over the split's contexts: the expectation of `floor`."""
-        contexts = self.contexts(split)
         total = 0.0
-        for part in self._chunks(len(contexts)):
-            log_probs = self.log_probs(contexts[part])
-            total -= (np.exp(log_probs) * log_probs).sum()
-        return float(total / len(contexts))
+        for log_probs_nV, _ in self._predicted(split):
+            total -= (np.exp(log_probs_nV) * log_probs_nV).sum()
+        return float(total / (self.num_tokens[split] - 1))
+
+    def _predicted(self, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """log P (n, V) after each context of a split, and the words (n,) that follow, in chunks."""
+        contexts, targets = self.contexts(split), self._texts[split][1:]
+        for start in range(0, len(contexts), self._chunk):
+            part = slice(start, start + self._chunk)
+            yield self.log_probs(contexts[part]), targets[part]
 
     @cached_property
     def _distribution(self) -> LogBilinear:
-        return _language(
+        return random_language(
             self.num_words,
             self.zipf_exponent,
             self.sentence_length,
@@ -283,28 +284,9 @@ class ToyLanguage(Corpus):
         missing = num_tokens
         while missing > 0:
             wanted = math.ceil(missing / self.sentence_length)
-            num_sentences = min(wanted, max(1, CHUNK_ELEMENTS // self.num_words))
-            parts.append(self._distribution.sentences(num_sentences, random))
+            parts.append(self._distribution.sentences(min(wanted, self._chunk), random))
             missing -= len(parts[-1])
         return np.concatenate(parts)[:num_tokens]
-
-    def _chunks(self, num_contexts: int) -> Iterator[slice]:
-        size = max(1, CHUNK_ELEMENTS // self.num_words)
-        for start in range(0, num_contexts, size):
-            yield slice(start, start + size)
-
-
-@cache  # its biases take most of the time of a small corpus, and runs of a folder share them
-def _language(
-    num_words: int,
-    zipf_exponent: float,
-    sentence_length: float,
-    rank: int,
-    context_strength: float,
-    seed: int,
-) -> LogBilinear:
-    frequencies_V = zipfian_frequencies(num_words, zipf_exponent, 1 / sentence_length)
-    return random_language(frequencies_V, rank, context_strength, random_stream(seed, 0))
 
 
 def _require_within(option: str, value: float, minimum: float, maximum: float) -> None:

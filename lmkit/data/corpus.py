@@ -336,7 +336,9 @@ class TextCorpus(Corpus):
         import numpy as np
 
         lines = self._lines(split)
-        _tell_doubled(self.files.path(split), split, lines)
+        doubled = sum(line.rstrip().endswith(EOS) and line.split()[-1] == EOS for line in lines)
+        if doubled:
+            _tell_doubled(self.files.path(split), split, doubled)
         tokens = chain.from_iterable(map(_tokens, lines))
         try:
             return np.fromiter(map(index.__getitem__, tokens), dtype=np.int64)
@@ -365,14 +367,10 @@ def _tokens(line: str) -> list[str]:
 
 
 @cache  # once a process, however often the text is read
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
-
-
-def _tell_doubled(path: Path, split: str, lines: Sequence[str]) -> None:
-    count = sum(line.rstrip().endswith(EOS) and line.split()[-1] == EOS for line in lines)
-    if count:
-        _tell(
-            f"{path}: {count:,} lines of {split} end in {EOS} already, and have two of them now: "
-            f"each end of a line is one; take them out of the text"
-        )
+def _tell_doubled(path: Path, split: str, count: int) -> None:
+    print(
+        f"{path}: {count:,} lines of {split} end in {EOS} already, and have two of them now: "
+        f"each end of a line is one; take them out of the text",
+        file=sys.stderr,
+        flush=True,
+    )

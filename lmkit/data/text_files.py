@@ -136,7 +136,10 @@ class TextFiles(SplitFiles):
             raise UserError(f"data.root={self.root} is a file whose name must end in {_ENDINGS}")
         raw = super().read(split)
         if path.suffix == ".gz":
-            raw = _decompressed(raw, path)
+            try:
+                raw = gzip.decompress(raw)
+            except (OSError, EOFError, zlib.error):
+                raise UserError(f"{path} is damaged, or not compressed by gzip") from None
         lines = list(enumerate(raw.splitlines(keepends=True), 1))
         if path.name.endswith((".jsonl", ".jsonl.gz")):
             lines = [
@@ -167,11 +170,11 @@ class TextFiles(SplitFiles):
         return self._text_of(record, where)
 
     def _text_of(self, record: Any, where: str) -> bytes:
-        text = record.get(self.field) if isinstance(record, dict) else None
+        fields = record if isinstance(record, dict) else {}
+        text = fields.get(self.field)
         if not isinstance(text, str):
-            fields = ", ".join(record) if isinstance(record, dict) else "no fields"
-            is_there = isinstance(record, dict) and self.field in record
-            told = f"it is {text!r}" if is_there else f"there are: {fields}"
+            there = ", ".join(fields) or "no fields"
+            told = f"it is {text!r}" if self.field in fields else f"there are: {there}"
             raise UserError(f"{where}: it has no text in data.field={self.field}; {told}")
         try:
             return text.encode() + b"\n" * (not text.endswith("\n"))
@@ -222,10 +225,3 @@ class TextFiles(SplitFiles):
 def _not_utf8(where: str, error: UnicodeDecodeError) -> UserError:
     byte = error.object[error.start]
     return UserError(f"{where}: the byte 0x{byte:02x} is not UTF-8 text; convert the file to UTF-8")
-
-
-def _decompressed(raw: bytes, path: Path) -> bytes:
-    try:
-        return gzip.decompress(raw)
-    except (OSError, EOFError, zlib.error):
-        raise UserError(f"{path} is damaged, or not compressed by gzip") from None

@@ -5,13 +5,14 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 
 from __future__ import annotations
 
+from importlib.metadata import version
 from typing import cast
 
 import numpy as np
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
-from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct, nltk_version
+from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct
 from lmkit.errors.user_error import UserError, require_choice, require_count
 
 
@@ -117,7 +118,7 @@ class Responses(Analysis):
                 n_best=self.n_best,
                 max_words=self.max_words,
                 smoothing=self.smoothing,
-                nltk=nltk_version(self.smoothing),
+                nltk=version("nltk") if self.smoothing == "program" else None,
                 perplexity=answered.perplexity.perplexity,
                 nll=answered.perplexity.nll,
                 tokens=answered.perplexity.num_tokens,

@@ -6,8 +6,8 @@ precision is the mean of BLEU(r, h_i) over i, the recall its maximum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from importlib.metadata import version
+from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 import numpy as np
@@ -28,62 +28,43 @@ class BleuScores(NamedTuple):
     recall: list[float]
 
 
-# of a response and its reference: BLEU-1 to BLEU-4 (4,), 0 for a response without words
-SentenceBleu = Callable[[Sequence[str], Sequence[str]], np.ndarray]
+def sacre_bleu(response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
+    """BLEU-1 to BLEU-4 (4,) with sacreBLEU, smoothed by technique 3.
+
+    In [0, 1]: 1 for the reference itself, 0 for a response without words.
+    """
+    text, references = " ".join(response), [" ".join(reference)]
+    scores = []
+    for order in range(1, MAX_ORDER + 1):
+        metric = BLEU(
+            max_ngram_order=order,
+            smooth_method="exp",
+            effective_order=True,
+            tokenize="none",  # words are given
+        )
+        scores.append(metric.sentence_score(text, references).score)
+    return np.array(scores) / 100
 
 
-class SacreBleu:
-    """With sacreBLEU, smoothed by technique 3; in [0, 1], 1 for the reference itself."""
-
-    def __init__(self) -> None:
-        self._metrics = [
-            BLEU(
-                max_ngram_order=order,
-                smooth_method="exp",
-                effective_order=True,
-                tokenize="none",  # words are given
-                lowercase=False,
-            )
-            for order in range(1, MAX_ORDER + 1)
-        ]
-
-    def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-        text, references = " ".join(response), [" ".join(reference)]
-        scores = [metric.sentence_score(text, references).score for metric in self._metrics]
-        return np.array(scores) / 100
-
-
-class NltkBleu:
-    """With NLTK, smoothed by its method 7, uniform weights; 0 where NLTK fails.
+def nltk_bleu(response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
+    """BLEU-1 to BLEU-4 (4,) with NLTK, smoothed by its method 7, uniform weights; 0 where it fails.
 
     The method averages each order's precision with its neighbours', and takes that of 5-grams for
     the one after the last, whatever the last is. The one before the first is the first plus 1: the
     reference itself scores a little above 1.
     """
+    # takes seconds, and is needed by few
+    from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
 
-    def __init__(self) -> None:
-        # takes seconds, and is needed by few
-        from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu
-
-        self._bleu, self._smoothing = sentence_bleu, SmoothingFunction().method7
-
-    def __call__(self, response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
-        return np.array([self._bleu_up_to(n, response, reference) for n in range(1, MAX_ORDER + 1)])
-
-    def _bleu_up_to(self, order: int, response: Sequence[str], reference: Sequence[str]) -> float:
+    smoothing = SmoothingFunction().method7
+    scores = np.zeros(MAX_ORDER)
+    for order in range(1, MAX_ORDER + 1):
         weights = (1 / order,) * order
-        try:
-            bleu = self._bleu(
-                [reference], response, weights=weights, smoothing_function=self._smoothing
+        with suppress(ArithmeticError, ValueError):
+            scores[order - 1] = sentence_bleu(
+                [reference], response, weights=weights, smoothing_function=smoothing
             )
-        except (ArithmeticError, ValueError):
-            return 0.0
-        return float(bleu)
-
-
-def nltk_version(smoothing: str) -> str | None:
-    """The version of NLTK that scores, None where none does."""
-    return version("nltk") if smoothing == "program" else None
+    return scores
 
 
 def bleu_scores(
@@ -96,7 +77,7 @@ def bleu_scores(
     Args:
         smoothing: one of SMOOTHINGS.
     """
-    bleu: SentenceBleu = NltkBleu() if smoothing == "program" else SacreBleu()
+    bleu = nltk_bleu if smoothing == "program" else sacre_bleu
     precision, recall = [], []
     for of_context, reference in zip(responses, references, strict=True):
         each = np.array([bleu(response, reference) for response in of_context])

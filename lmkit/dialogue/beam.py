@@ -16,7 +16,7 @@ from torch import Tensor
 from lmkit.dialogue.batches import PairBatch, Pairs, PairsDataModule
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
 from lmkit.dialogue.module import DialogueModel
-from lmkit.dialogue.responses import Replies
+from lmkit.dialogue.responses import Replies, evenly
 from lmkit.dialogue.seq2seq import State
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import LoadedRun
@@ -48,20 +48,16 @@ class BeamSearch:
     At each word the search keeps the `size` best continuations of all hypotheses of a context. A
     hypothesis that has ended stays among them, and its log P stays as it is. The search is over
     when the best `n_best` have ended, since nothing can overtake them then, or at `max_words`,
-    where what has not ended counts as it is.
+    where what has not ended counts as it is. `<unk>` is never chosen.
 
     Args:
         size: hypotheses kept for each context.
         max_words: of a response.
         n_best: responses returned for each context, at most `size`.
-        excluded: words that are never chosen.
     """
 
-    def __init__(
-        self, size: int, max_words: int, n_best: int, excluded: Sequence[int] = (UNK_ID,)
-    ) -> None:
+    def __init__(self, size: int, max_words: int, n_best: int) -> None:
         self.size, self.max_words, self.n_best = size, max_words, n_best
-        self.excluded = list(excluded)
 
     def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
         """The responses to each context of the batch, the best first."""
@@ -100,7 +96,7 @@ class BeamSearch:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """The best continuations: scores, the hypotheses that they continue, words; (B, K) each."""
         num_contexts, size = scores_BK.shape
-        log_probs_NV[:, self.excluded] = -torch.inf
+        log_probs_NV[:, UNK_ID] = -torch.inf
         log_probs_BKV = log_probs_NV.view(num_contexts, size, -1)
         # a finished hypothesis only continues with another <eos>, at no cost
         log_probs_BKV.masked_fill_(ended_BK.unsqueeze(2), -torch.inf)
@@ -151,11 +147,6 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
             answers += _answers(model, search, pairs, part, data.corpus.vocabulary)
             progress.advance(task, len(part))
     return Answered(measured, len(pairs), answers)
-
-
-def evenly(total: int, number: int) -> list[int]:
-    """`number` of `total` indices, evenly spaced, in order."""
-    return [i * total // number for i in range(number)]
 
 
 def _answers(

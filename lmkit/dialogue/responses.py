@@ -12,8 +12,14 @@ import numpy as np
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
+from lmkit.data.text_files import SPLITS
 from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct
 from lmkit.errors.user_error import UserError, require_choice, require_count
+
+
+def evenly(total: int, number: int) -> list[int]:
+    """`number` of `total` indices, evenly spaced, in order."""
+    return [i * total // number for i in range(number)]
 
 
 class Replies(Record):
@@ -82,7 +88,7 @@ class Responses(Analysis):
         shown: int,
         smoothing: str,
     ) -> None:
-        require_choice("split", split, ("train", "valid", "test"))
+        require_choice("split", split, SPLITS)
         if pairs not in (None, "all"):
             require_count("pairs", pairs)
         counts = {"beam": beam, "max_words": max_words, "n_best": n_best, "samples": samples}
@@ -98,7 +104,7 @@ class Responses(Analysis):
 
     def measure(self, subject: Subject) -> Recorded:
         # brings torch, which the report does without
-        from lmkit.dialogue.beam import BeamSearch, answer, evenly
+        from lmkit.dialogue.beam import BeamSearch, answer
 
         search = BeamSearch(self.beam, self.max_words, self.n_best)
         answered = answer(subject.loaded_run, self.split, self.pairs, search)
@@ -134,9 +140,8 @@ class Responses(Analysis):
     def lines(self, record: Record) -> list[str]:
         """Some contexts, evenly spaced, what was said, and the best response."""
         kept = cast(ResponseScores, record).responses
-        shown = min(self.shown, len(kept))
         lines: list[str] = []
-        for each in (kept[i * len(kept) // shown] for i in range(shown)):
+        for each in (kept[i] for i in evenly(len(kept), min(self.shown, len(kept)))):
             said = f"  said:     {' '.join(each.reference)}"
             lines += ["", *each.context, said, f"  response: {' '.join(each.responses[0])}"]
         return lines

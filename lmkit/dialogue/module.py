@@ -43,21 +43,18 @@ class DialogueModel(HeadModule):
         counts_V = word_counts_V + 1.0
         self.head.decoder_bias.copy_(torch.from_numpy(np.log(counts_V / counts_V.sum())))
 
-    def decoded(self, batch: PairBatch) -> Tensor:
-        """The decoder's outputs (1, N, D) where there is a word to predict."""
-        memory, state = self.trunk.encode(
-            batch.context_SB, batch.responder_SB, batch.context_lengths_B
-        )
-        hidden_TBD, _ = self.trunk.decode(batch.inputs_TB, memory, state)
-        return hidden_TBD[batch.is_word_TB].unsqueeze(0)
-
     def training_step(self, batch: PairBatch, batch_idx: int) -> Tensor:
-        hidden_1ND = self.decoded(batch)
-        nll = self.head.nll(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0))
+        hidden_1ND, targets_1N, _ = self.read(batch, None)
+        nll = self.head.nll(hidden_1ND, targets_1N)
         loss = self.objective(nll, hidden_1ND, hidden_1ND) + self.head.penalty(hidden_1ND)
         self.log_step(batch, nll, loss, hidden_1ND)
         return loss
 
     def read(self, batch: PairBatch, state: None) -> HeadInput:
-        targets_1N = batch.targets_TB[batch.is_word_TB].unsqueeze(0)
-        return HeadInput(self.decoded(batch), targets_1N, None)
+        """The decoder's outputs (1, N, D) where there is a word to predict, and these words."""
+        memory, first = self.trunk.encode(
+            batch.context_SB, batch.responder_SB, batch.context_lengths_B
+        )
+        hidden_TBD, _ = self.trunk.decode(batch.inputs_TB, memory, first)
+        hidden_1ND = hidden_TBD[batch.is_word_TB].unsqueeze(0)
+        return HeadInput(hidden_1ND, batch.targets_TB[batch.is_word_TB].unsqueeze(0), None)

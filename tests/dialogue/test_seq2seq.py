@@ -47,7 +47,7 @@ def test_a_batch_is_its_pairs_one_by_one(make_model, data, mixture, attention):
     pairs = data.pairs("train")
     chosen = [2, 3, 0, 5]
     batch = pairs.batch(chosen, 0, 0, True)
-    rows = model.head.log_probs(model.decoded(batch))
+    rows = model.head.log_probs(model.read(batch, None).hidden_TBD)
     plain = [plain_log_probs(model, pairs, pair) for pair in chosen]
     expected = torch.cat(
         [log_p[t : t + 1] for t in range(len(batch.targets_TB)) for log_p in plain]
@@ -74,8 +74,8 @@ def test_padding_takes_no_part_in_any_gradient(make_model, data, mixture):
         assert pad.any()
         assert context_pad.any()
         model.zero_grad()
-        targets = padded.targets_TB[padded.is_word_TB].unsqueeze(0)
-        model.head.nll(model.decoded(padded), targets).backward()
+        hidden_1ND, targets_1N, _ = model.read(padded, None)
+        model.head.nll(hidden_1ND, targets_1N).backward()
         return {name: p.grad.clone() for name, p in model.named_parameters()}
 
     first, second = gradients(12), gradients(13)
@@ -124,5 +124,4 @@ def test_two_layers_and_optimizers(folder, data):
         length = batch.sampled_length / found["windows"]["bptt"]
         expected = 1.0 if schedule == "constant" else length
         assert model.schedule.factor(batch) == expected
-        hidden_1ND = model.decoded(batch)
-        assert hidden_1ND.shape == (1, 3, 6)
+        assert model.read(batch, None).hidden_TBD.shape == (1, 3, 6)

@@ -219,7 +219,6 @@ class TrainWindows(EpochBatches):
         return len(self._lengths(epoch))
 
     def batches(self, epoch: int, first: int) -> Iterator[Window]:
-        """The windows of `epoch` from the one with index `first` on."""
         lengths = self._lengths(epoch)
         start, stop = sum(lengths[:first]), sum(lengths)
         for index in range(first, len(lengths)):

@@ -149,11 +149,9 @@ class TrainPairs(EpochBatches):
         self._lengths = pairs.lengths.tobytes()
 
     def num_batches(self, epoch: int) -> int:
-        """Number of batches in `epoch` (from 1)."""
         return len(self._batches(epoch))
 
     def batches(self, epoch: int, first: int) -> Iterator[PairBatch]:
-        """The batches of `epoch` from the one with index `first` on."""
         batches = self._batches(epoch)
         for index in range(first, len(batches)):
             share = (index + 1) / len(batches)
@@ -236,7 +234,6 @@ class PairsDataModule(DataModule):
 
     @cached_property
     def train_batches(self) -> TrainPairs:
-        """The training batches: always the same object, which knows how far training has come."""
         pairs = Pairs(self.corpus.train, self.turns, self.context_words, self.response_words)
         return TrainPairs(pairs, self.batch_size, self.seed)
 
@@ -246,5 +243,4 @@ class PairsDataModule(DataModule):
         return Pairs(getattr(self.corpus, split), self.turns, self.context_words, None)
 
     def eval_batches(self, split: str) -> EvalPairs:
-        """The batches of `split`. Raises: UserError unless it is train, valid or test."""
         return EvalPairs(self.pairs(split), self.eval_batch_size)

@@ -25,16 +25,14 @@ import numpy as np
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.text_files import SPLITS, SplitFiles
-from lmkit.data.tokenizer import EOS
+from lmkit.data.tokenizer import EOS, UNKNOWN
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
 
-UNK = "<unk>"
-SPECIAL = (EOS, UNK)  # first in every vocabulary
+SPECIAL = (EOS, UNKNOWN)  # first in every vocabulary
 EOS_ID, UNK_ID = range(2)
 # raised whenever the same bytes would be read as other token ids
 READER_VERSION = 1
 TOKENIZERS = ("word_punct", "treebank", "spaces")
-
 
 Tokenize = Callable[[str], list[str]]
 
@@ -127,10 +125,7 @@ class DialogueCorpus(Corpus):
         self.num_words, self.train_dialogues = num_words, train_dialogues
 
     def fingerprint(self) -> str:
-        """SHA-256 (hex) of the three files' bytes and of how they are read, without tokenising.
-
-        Raises: UserError when `data.root` is not set, or a file cannot be read.
-        """
+        """Of the three files' bytes and of how they are read, without tokenising."""
         reading = (self.tokenizer, self.lowercase, self.num_words, self.train_dialogues)
         digest = hashlib.sha256(f"dialogue reader {READER_VERSION} {reading}".encode())
         for split in SPLITS:

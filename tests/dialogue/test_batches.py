@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.dialogue.batches import Pairs, TrainPairs, sample_batches, spread
+from lmkit.dialogue.batches import Pairs, TrainPairs, sample_batches
 from lmkit.errors.user_error import UserError
 from tests.dialogue.conftest import TEXTS, corpus, data_module, write
 
@@ -80,8 +80,6 @@ def test_training_goes_on_after_the_last_batch_committed(splits):
     assert left.is_last
     second.commit(left)
     assert next(iter(second)).epoch == 2
-    with pytest.raises(ValueError, match="batch 1 of epoch 1 committed, but batch 2"):
-        first.commit(seen[1])
 
 
 def test_evaluation_has_whole_responses(folder):
@@ -123,15 +121,6 @@ def test_the_first_evaluation_batches_are_of_all_lengths_whatever_the_seed(talk,
     ends = [2, *sorted(found[:first]), 41]
     gaps = np.diff(ends)
     assert gaps.max() <= 2 * 39 / first
-
-
-@pytest.mark.parametrize("count", [1, 2, 17, 1000])
-def test_numbers_are_spread_evenly_from_the_first_on(count):
-    order = spread(count)
-    assert sorted(order) == list(range(count))
-    for first in range(1, count):
-        gaps = np.diff([0, *sorted(order[:first]), count])
-        assert gaps.max() <= 3 * count / first
 
 
 @pytest.mark.parametrize("option", ["turns", "context_words", "response_words", "batch_size"])

@@ -11,13 +11,16 @@ from collections.abc import Sequence
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.errors.user_error import UserError, require_choice, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_run
+
+if TYPE_CHECKING:  # it brings torch
+    from lmkit.pretrained.loading import ModelFacts
 
 TRUNK = "lmkit.fixed_trunk.trunk.FixedTrunk"
 _CONTEXTS = "lmkit.fixed_trunk.corpus.ContextsOf"  # of a run, or of a pretrained model
@@ -172,11 +175,11 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
             raise UserError(
                 f"data.{option} does not go with trunk.of={trunk.of}: its own tokenizer is used"
             )
-    folder, facts, weights_sha256 = _read_pretrained(place)
-    name = Path(folder).name if Path(place).is_dir() else place.replace("/", "--")
+    facts, weights_sha256 = _read_pretrained(place)
+    name = Path(facts.folder).name if Path(place).is_dir() else place.replace("/", "--")
     text = OmegaConf.to_container(data, resolve=True)
     assert isinstance(text, dict)
-    text |= {"tokenizer": "hf", "tokenizer_of": folder}
+    text |= {"tokenizer": "hf", "tokenizer_of": facts.folder}
     window, stride = window_and_stride(
         trunk.window, trunk.stride, facts.longest, facts.prefix, "trunk."
     )
@@ -187,7 +190,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
         "name": f"{name}-{text['name']}",
         "title": f"the contexts of {of}",
         "short_title": f"the trunk of {of}",
-        "folder": folder,
+        "folder": facts.folder,
         "num_words": facts.num_words,
         "prefix": list(facts.prefix),
         "weights_sha256": weights_sha256,
@@ -202,21 +205,21 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
 
 
 @lru_cache
-def _read_pretrained(place: str) -> tuple[str, Any, str]:
-    """Folder, facts and digest of a pretrained model; one of the hub is fetched."""
+def _read_pretrained(place: str) -> tuple[ModelFacts, str]:
+    """Facts and digest of a pretrained model; one of the hub is fetched."""
     from lmkit.data.subwords import FILE
     from lmkit.fixed_trunk.corpus import files_sha256
-    from lmkit.pretrained.loading import downloaded, facts_of
+    from lmkit.pretrained.loading import facts_of
     from lmkit.pretrained.source import find_checkpoints
 
     option = f"trunk.of={_HF}"
     (*others, checkpoint) = find_checkpoints(place, None, option)
     if others:
         raise UserError(f"{option}{place} selects {len(others) + 1} models: give one")
-    facts, folder = facts_of(checkpoint, option), downloaded(checkpoint)
-    if not (Path(folder) / FILE).is_file():
+    facts = facts_of(checkpoint, option)
+    if not (Path(facts.folder) / FILE).is_file():
         raise UserError(
             f"{option}{place} has no {FILE}; "
             f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
         )
-    return folder, facts, files_sha256(folder)
+    return facts, files_sha256(facts.folder)

@@ -49,6 +49,7 @@ class LoadedPretrained(NamedTuple):
 class ModelFacts(NamedTuple):
     """What is known of a model before its weights are read."""
 
+    folder: str  # absolute
     num_words: int  # rows of its output layer
     dim: int  # of its contexts
     prefix: tuple[int, ...]  # the tokens that its tokenizer puts before every text
@@ -57,7 +58,9 @@ class ModelFacts(NamedTuple):
 
 
 def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
-    """Raises: UserError when there is no such model, or it comes without a tokenizer.
+    """Fetches a model of the hub where it is not there yet, once its tokenizer has been read.
+
+    Raises: UserError when there is no such model, or it comes without a tokenizer.
 
     Args:
         option: that names the model, for messages.
@@ -66,8 +69,9 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
     with _told_of(option, checkpoint):
         config = _from(transformers.AutoConfig, where).get_text_config()
         prefix = _tokenizer(transformers, where).prefix
+        folder = _folder(checkpoint)
     cap = config.to_dict().get("final_logit_softcapping")
-    return ModelFacts(config.vocab_size, config.hidden_size, prefix, _longest(config), cap)
+    return ModelFacts(folder, config.vocab_size, config.hidden_size, prefix, _longest(config), cap)
 
 
 def load_pretrained(
@@ -198,11 +202,16 @@ def _require_safetensors(folder: Path) -> None:
 
 
 def _from(kind: Any, where: dict[str, Any]) -> Any:
-    """`kind.from_pretrained`; its errors of any kind, in one line."""
-    place = dict(where)
-    name = place.pop("pretrained_model_name_or_path")
+    """`kind.from_pretrained`."""
+    with _in_one_line():
+        return kind.from_pretrained(**where)
+
+
+@contextmanager
+def _in_one_line() -> Iterator[None]:
+    """Makes errors of any kind a UserError."""
     try:
-        return kind.from_pretrained(name, **place)
+        yield
     except Exception as error:  # whatever the library and those below it raise
         text = str(error)
         if "trust_remote_code" in text:
@@ -218,11 +227,11 @@ def _from(kind: Any, where: dict[str, Any]) -> Any:
         raise UserError(lines[0] if lines else type(error).__name__) from None
 
 
-def downloaded(checkpoint: Checkpoint) -> str:
-    """The folder of a model, absolute; one of the hub is fetched where it is not there yet."""
+def _folder(checkpoint: Checkpoint) -> str:
     if checkpoint.is_local:
         return str(Path(checkpoint.place).resolve())
     from huggingface_hub import snapshot_download  # comes with transformers
 
     wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
-    return str(snapshot_download(checkpoint.place, allow_patterns=wanted))
+    with _in_one_line():
+        return str(snapshot_download(checkpoint.place, allow_patterns=wanted))

@@ -167,3 +167,22 @@ def test_a_model_without_its_tokenizers_file_is_named(made, config_of, tmp_path,
         (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])))
     with pytest.raises(UserError, match=rf"^trunk\.of=hf:{re.escape(str(folder))}.*{message}"):
         config_of(str(folder))
+
+
+def test_a_network_that_breaks_before_the_weights_is_told_in_one_line(
+    made, config_of, tmp_path, monkeypatch
+):
+    """A hub's model whose config and tokenizer have been read, and are in the cache."""
+    snapshot = tmp_path / "models--someone--gpt2" / "snapshots" / ("0" * 40)
+    shutil.copytree(made / "gpt2", snapshot, ignore=shutil.ignore_patterns("*.safetensors"))
+    (snapshot.parents[1] / "refs").mkdir()
+    (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+    def breaks(*_: object, **__: object) -> str:
+        raise ConnectionError("Connection reset by peer\nand more")
+
+    monkeypatch.setattr("huggingface_hub.snapshot_download", breaks)
+    with pytest.raises(UserError, match=r"^trunk\.of=hf:someone/gpt2: Connection reset by peer$"):
+        config_of("gpt2", "trunk.of=hf:someone/gpt2")

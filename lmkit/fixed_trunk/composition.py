@@ -40,7 +40,6 @@ class _TrunkSource(NamedTuple):
 
     data: dict[str, Any]  # the section that makes them
     emb_dim: int
-    out_dim: int
     cap: float | None = None  # on the logits of the trunk's own head
 
 
@@ -81,7 +80,7 @@ def filled_in(config: DictConfig) -> DictConfig:
         )
     trunk_of = trunk.of
     source = _pretrained_source(config) if trunk_of.startswith(_HF) else _run_source(config)
-    sizes = {"emb_dim": source.emb_dim, "out_dim": source.out_dim}
+    sizes = {"emb_dim": source.emb_dim, "out_dim": source.data["out_dim"]}
     left = {key: value for key, value in trunk.items() if key not in _FINDS}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
     OmegaConf.update(config, "data", source.data, merge=False)
@@ -105,7 +104,7 @@ def filled_in(config: DictConfig) -> DictConfig:
 
 def _run_source(config: DictConfig) -> _TrunkSource:
     trunk, data = config.trunk, config.data
-    if (Path(str(trunk.of)) / "config.json").is_file():
+    if (Path(trunk.of) / "config.json").is_file():
         raise UserError(f"trunk.of={trunk.of} is no run: is it a model? trunk.of=hf:{trunk.of}")
     if "_target_" in data:
         raise UserError(
@@ -147,7 +146,7 @@ def _run_source(config: DictConfig) -> _TrunkSource:
             f"data.root={data.root} is for a text in files, and that of {folder.path} is in none: "
             f"leave it out"
         )
-    return _TrunkSource(section, trained["trunk"]["emb_dim"], trained["trunk"]["out_dim"])
+    return _TrunkSource(section, trained["trunk"]["emb_dim"])
 
 
 @lru_cache
@@ -201,7 +200,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
         "text": text,
         "root": text["root"],
     }
-    return _TrunkSource(section, facts.dim, facts.dim, facts.cap)
+    return _TrunkSource(section, facts.dim, facts.cap)
 
 
 @lru_cache

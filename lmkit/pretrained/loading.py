@@ -70,8 +70,9 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
         config = _from(transformers.AutoConfig, where).get_text_config()
         prefix = _tokenizer(transformers, where).prefix
         folder = _folder(checkpoint)
+    longest = getattr(config, "max_position_embeddings", None)
     cap = config.to_dict().get("final_logit_softcapping")
-    return ModelFacts(folder, config.vocab_size, config.hidden_size, prefix, _longest(config), cap)
+    return ModelFacts(folder, config.vocab_size, config.hidden_size, prefix, longest, cap)
 
 
 def load_pretrained(
@@ -102,9 +103,9 @@ def load_pretrained(
             _require_safetensors(Path(checkpoint.place))
         config = _from(transformers.AutoConfig, where)
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
-        longest, prefix = _longest(config.get_text_config()), tokenized.prefix
-        sizes = window_and_stride(window, stride, longest, prefix)
-        windows = StrideWindows(tokenized.tokens, *sizes, prefix)
+        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        sizes = window_and_stride(window, stride, longest, tokenized.prefix)
+        windows = StrideWindows(tokenized.tokens, *sizes, tokenized.prefix)
         body = _body(transformers, config, where)
         model = pretrained_model(body, next(iter(windows)).inputs_TB[:, 0])
     if torch.cuda.is_available():
@@ -119,12 +120,6 @@ def _told_of(option: str, checkpoint: Checkpoint) -> Iterator[None]:
         yield
     except UserError as error:
         raise UserError(f"{option}{checkpoint.place}: {error}") from None
-
-
-def _longest(config: Any) -> int | None:
-    """Tokens that a model can read at a time."""
-    longest: int | None = getattr(config, "max_position_embeddings", None)
-    return longest
 
 
 def _where(checkpoint: Checkpoint) -> dict[str, Any]:

@@ -45,13 +45,11 @@ class PretrainedModel(Predictor):
     Args:
         body: a causal language model of `transformers`, in float32.
         head: over the weight of its output layer.
-        scale: what the model multiplies its logits by.
     """
 
-    def __init__(self, body: nn.Module, head: Head, scale: float = 1.0) -> None:
+    def __init__(self, body: nn.Module, head: Head) -> None:
         super().__init__()
         self.body, self.head = body, head
-        self._scale = scale
 
     def read(self, batch: Window, state: object) -> HeadInput:
         inputs_1T = batch.inputs_TB.T
@@ -66,7 +64,9 @@ class PretrainedModel(Predictor):
         factor = "(h W' + b)" if has_bias else "h W'"
         if isinstance(self.head.transform, SoftCap):
             return f"{self.head.transform.cap:g} tanh({factor} / {self.head.transform.cap:g})"
-        return factor.strip("()") if self._scale == 1 else f"{self._scale:.6g} {factor}"
+        assert isinstance(self.head.mixture, ScaledContext)
+        scale = self.head.mixture.scale
+        return factor.strip("()") if scale == 1 else f"{scale:.6g} {factor}"
 
 
 def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
@@ -92,7 +92,7 @@ def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
             return PretrainedModel(body, head)
         scale = float((own_NV * linear_NV).sum() / linear_NV.square().sum())
         if _same(own_NV, scale * linear_NV):
-            return PretrainedModel(body, _head(layer, Identity(), scale), scale)
+            return PretrainedModel(body, _head(layer, Identity(), scale))
     raise UserError(
         f"the logits of {kind} are not h W' + b, not these times a number, and not under a soft "
         f"cap that its config.json declares: what its head does is unknown"

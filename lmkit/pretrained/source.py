@@ -59,9 +59,7 @@ def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> 
     """
     texts = require_names(option.removesuffix("="), places, "models")
     wanted = [] if revisions is None else require_names("revision", revisions, "revisions")
-    found: list[Checkpoint] = []
-    for text in texts:
-        found += _at(text, wanted, option)
+    found = [each for text in texts for each in _at(text, wanted, option)]
     found.sort(key=lambda each: (each.family, each.step or 0))
     names = [each.name for each in found]
     twice = next((name for name in names if names.count(name) > 1), None)

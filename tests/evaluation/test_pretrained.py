@@ -67,11 +67,8 @@ def make_models() -> dict[str, torch.nn.Module]:
     }
 
 
-@pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Path:
-    """Folders with small models, and text.txt that they read: not to be written to."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "text.txt").write_text(TEXT, "utf-8")
+def save_models(folder: Path) -> None:
+    """Writes the models and their tokenizers, each into a folder of its name."""
     torch.manual_seed(0)
     for name, model in make_models().items():
         with torch.no_grad():
@@ -79,6 +76,14 @@ def made(tmp_path_factory) -> Path:
                 parameter.add_(0.2 * torch.randn_like(parameter))  # biases too, and large logits
         model.save_pretrained(folder / name)
         make_tokenizer(TEXT, begins=name == "llama").save_pretrained(folder / name)
+
+
+@pytest.fixture(scope="session")
+def made(tmp_path_factory) -> Path:
+    """Folders with small models, and text.txt that they read: not to be written to."""
+    folder = tmp_path_factory.mktemp("pretrained")
+    (folder / "text.txt").write_text(TEXT, "utf-8")
+    save_models(folder)
     return folder
 
 
@@ -100,6 +105,18 @@ def lmkit(monkeypatch, capsys) -> Callable[..., str]:
         except SystemExit:
             return capsys.readouterr().err.removesuffix("\n")
         return capsys.readouterr().out
+
+    return command
+
+
+@pytest.fixture
+def measured_by(here, lmkit) -> Callable[..., dict]:
+    """A command that measures one model; returns what it wrote."""
+
+    def command(*arguments: str) -> dict:
+        lmkit(*arguments)
+        (file,) = here.glob("*/*/analysis/*.json")
+        return parse_json(file.read_bytes())
 
     return command
 
@@ -151,11 +168,8 @@ def options(made: Path, name: str, *more: str) -> list[str]:
         ("gemma", "gram", "2 tanh(h W' / 2)"),
     ],
 )
-def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, here, lmkit):
-    lmkit("rank", *options(made, name, f"contexts={CONTEXTS}"))
-    found = parse_json(
-        (here / f"pretrained/{name}/analysis/rank_text.txt_log_probs_300.json").read_bytes()
-    )
+def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, here, measured_by):
+    found = measured_by("rank", *options(made, name, f"contexts={CONTEXTS}"))
     rows_NV, targets_N = own_rows(made / name)
     rows_NV, targets_N = rows_NV[:CONTEXTS], targets_N[:CONTEXTS]
 
@@ -178,13 +192,12 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("template", ["[gMASK] <sop> $A", "[CLS] $A [SEP]", "$A </s>"])
-def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here, lmkit):
+def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here, measured_by):
     """GLM's two tokens, a `cls` in the place of a `bos`, an end that is no beginning."""
     folder = Path(shutil.copytree(made / "neox", here / "neox"))
     make_tokenizer(TEXT, template=template).save_pretrained(folder)
-    lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "out=found"))
-    (file,) = (here / "found/neox/analysis").glob("*.json")
-    found = parse_json(file.read_bytes())
+    found = measured_by("rank", *options(here, "neox", f"text={made / 'text.txt'}", "out=found"))
+    assert (here / "found/neox").is_dir()
     rows_NV, targets_N = own_rows(folder)
     nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
     assert found["all_contexts"] == len(rows_NV)
@@ -212,16 +225,15 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, lmkit):
-    lmkit("rank", *options(made, "neox"))
-    (file,) = (here / "pretrained/neox/analysis").glob("*.json")
-    found = parse_json(file.read_bytes())
+def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, measured_by):
+    found = measured_by("rank", *options(made, "neox"))
     rows_NV, targets_N = own_rows(made / "neox")
     assert found["spectrum"]["num_contexts"] == len(rows_NV) == found["all_contexts"]
     bits = float(-rows_NV.gather(1, targets_N.unsqueeze(1)).sum()) / np.log(2)
     assert found["bits_per_byte"] == pytest.approx(bits / len(TEXT.encode()), rel=1e-5)
 
     values = np.linalg.svd(output_weight(made / "neox").numpy(), compute_uv=False)
+    (file,) = here.glob("pretrained/neox/analysis/*.json")
     stored = read_arrays(RunFolder(here / "pretrained/neox"), file.stem)["weight_singular_values"]
     assert stored == pytest.approx(values, rel=1e-10)
     assert found["weight_spectrum"]["stable_rank"] == pytest.approx(
@@ -273,10 +285,8 @@ def test_every_token_is_predicted_once_whatever_follows_it(length, prefix):
         assert torch.equal(window.inputs_TB, other.inputs_TB)
 
 
-def test_the_gradients_share_is_that_in_the_weights_column_space(made, here, lmkit):
-    lmkit("gradient_bottleneck", *options(made, "neox", "contexts=100"))
-    file = here / "pretrained/neox/analysis/gradient_bottleneck.json"
-    found = parse_json(file.read_bytes())
+def test_the_gradients_share_is_that_in_the_weights_column_space(made, measured_by):
+    found = measured_by("gradient_bottleneck", *options(made, "neox", "contexts=100"))
     rows_NV, targets_N = own_rows(made / "neox")
     gradient_NV = rows_NV[:100].exp()
     gradient_NV[torch.arange(100), targets_N[:100]] -= 1
@@ -289,11 +299,9 @@ def test_the_gradients_share_is_that_in_the_weights_column_space(made, here, lmk
 @pytest.mark.parametrize(
     ("name", "scale", "bound"), [("llama", 1.0, 33), ("cohere", 0.3, 33), ("phi", 1.0, 34)]
 )
-def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
+def test_a_step_moves_what_the_model_has(name, scale, bound, made, measured_by):
     """h itself, the weight, and a bias where there is one (phi); V = 304, D = 16, N = 20."""
-    lmkit("gradient_bottleneck", *options(made, name, "contexts=20"))
-    file = here / f"pretrained/{name}/analysis/gradient_bottleneck.json"
-    found = parse_json(file.read_bytes())
+    found = measured_by("gradient_bottleneck", *options(made, name, "contexts=20"))
 
     model = transformers.AutoModelForCausalLM.from_pretrained(made / name).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
@@ -317,8 +325,7 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
     cosine = (update_NV * asked_NV).sum() / update_NV.norm() / asked_NV.norm()
     assert found["update_cosine"] == pytest.approx(float(cosine), rel=1e-4)
     assert found["update_bound"] == 20  # the contexts are fewer
-    lmkit("gradient_bottleneck", *options(made, name, "contexts=200"))
-    found = parse_json(file.read_bytes())
+    found = measured_by("gradient_bottleneck", *options(made, name, "contexts=200"))
     assert found["update_bound"] == bound
     if name == "cohere":  # its contexts sum to zero
         assert found["update_rank"] == bound - 1
@@ -326,15 +333,15 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, here, lmkit):
         assert bound - 1 <= found["update_rank"] <= bound
 
 
-def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, lmkit):
+def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, measured_by):
     """Of llama, whose tokenizer puts <s> before a text; all words but two lie between these."""
     folder = Path(shutil.copytree(made / "llama", here / "llama"))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     weight_VD = torch.nn.init.zeros_(model.get_output_embeddings().weight)
     weight_VD.data[[290, 291], 0] = torch.tensor([1.0, -1])
     model.save_pretrained(folder)
-    lmkit("unargmaxable", *options(here, "llama", f"text={made / 'text.txt'}", "contexts=20"))
-    found = parse_json((here / "pretrained/llama/analysis/unargmaxable.json").read_bytes())
+    line = options(here, "llama", f"text={made / 'text.txt'}", "contexts=20")
+    found = measured_by("unargmaxable", *line)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
     assert found["unargmaxable"] == 302

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.evaluation.test_pretrained import sample_text
+from tests.evaluation.test_pretrained import TEXT
 from tests.faults import interposer
 from tests.pretrained_models import make_gpt2, make_tokenizer
 
@@ -43,7 +43,7 @@ def test_a_study_leaves_no_litter(tmp_path):
 
 def test_what_measures_a_pretrained_model_leaves_no_litter(tmp_path):
     pytest.importorskip("transformers")
-    folder, text = tmp_path / "inputs" / "gpt2", sample_text()
+    folder, text = tmp_path / "inputs" / "gpt2", TEXT
     make_gpt2(num_words=400).save_pretrained(folder)
     make_tokenizer(text, begins=False).save_pretrained(folder)
     (folder.parent / "text.txt").write_text(text, "utf-8")

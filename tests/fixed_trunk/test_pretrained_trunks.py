@@ -23,9 +23,8 @@ from lmkit.measures.perplexity import mean_nll
 from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
-from tests.evaluation.test_pretrained import make_models, sample_text
+from tests.evaluation.test_pretrained import TEXT, save_models
 from tests.fixed_trunk.conftest import COMMON
-from tests.pretrained_models import make_tokenizer
 
 pytest.importorskip("transformers")
 WINDOW, STRIDE = 24, 10
@@ -35,18 +34,11 @@ WINDOW, STRIDE = 24, 10
 def made(tmp_path_factory) -> Path:
     """Folders with models, and a text in three splits: not to be written to."""
     folder = tmp_path_factory.mktemp("pretrained")
-    text = sample_text().strip() + "\n"
+    text = TEXT.strip() + "\n"
     for split in ("train", "valid", "test"):
         (folder / f"{split}.txt").write_text(text, "utf-8")
         text = text[: len(text) // 2] + "\n"
-    torch.manual_seed(0)
-    for name, model in make_models().items():
-        if name in ("gpt2", "llama", "gemma", "cohere", "phi"):
-            with torch.no_grad():
-                for parameter in model.parameters():
-                    parameter.add_(0.2 * torch.randn_like(parameter))
-            model.save_pretrained(folder / name)
-            make_tokenizer(sample_text(), begins=name == "llama").save_pretrained(folder / name)
+    save_models(folder)
     return folder
 
 

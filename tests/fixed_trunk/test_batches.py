@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lmkit.data.windows import Columns, TrainWindows, columns
+from lmkit.data.windows import Columns
 from lmkit.fixed_trunk.batches import ShuffledContexts
 
 STEPS, COLUMNS, D = 11, 3, 2
@@ -30,6 +30,7 @@ def test_every_context_once_an_epoch_with_its_target():
         epochs.append(seen)
     assert epochs[0] != epochs[1]
     assert epochs[0] != sorted(epochs[0])
+    assert (batch.is_last, batch.epoch_share, batch.num_targets, batch.index) == (True, 1.0, 3, 3)
 
 
 def test_goes_on_where_it_stopped():
@@ -40,22 +41,3 @@ def test_goes_on_where_it_stopped():
     assert [batch.targets_TB.tolist() for batch in resumed] == expected[1:]
     other = ShuffledContexts(stream(), 10, seed=4)
     assert [batch.targets_TB.tolist() for batch in other.batches(2, 0)] != expected
-
-
-def test_the_last_batch_ends_the_epoch():
-    *_, last = ShuffledContexts(stream(), 10, seed=3).batches(1, 0)
-    assert (last.is_last, last.epoch_share, last.num_targets, last.index) == (True, 1.0, 3, 3)
-
-
-def test_windows_over_contexts_are_cut_as_over_their_words():
-    tokens = torch.arange(400)
-    words = columns(tokens.numpy(), 4)
-    contexts = Columns(words.inputs_SB.unsqueeze(2).float(), words.targets_SB)
-    pairs = zip(
-        TrainWindows(words, 20, 5, seed=1).batches(1, 0),
-        TrainWindows(contexts, 20, 5, seed=1).batches(1, 0),
-        strict=True,
-    )
-    for of_words, of_contexts in pairs:
-        assert torch.equal(of_words.targets_TB, of_contexts.targets_TB)
-        assert torch.equal(of_words.inputs_TB.float(), of_contexts.inputs_TB[..., 0])

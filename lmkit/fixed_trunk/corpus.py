@@ -217,10 +217,10 @@ class ContextsOfRun(TrunkContexts):
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
-        from lmkit.data.windows import Columns, columns
+        from lmkit.data.windows import Columns
         from lmkit.fixed_trunk.store import stored_contexts
 
-        words = columns(text.tokens(split), num_columns)
+        words = text.columns(split, num_columns)
         steps = len(words.targets_SB)
         contents = self._contents(text.tokens(split), split, steps, num_columns)
         contexts_SCD = stored_contexts(contents, lambda: self._computed(words))

@@ -466,7 +466,7 @@ def test_a_folder_is_read_without_the_network(made, monkeypatch):
     assert loaded.text.prefix == (0,)
 
 
-def test_tokens_are_shown_with_their_spaces(made):
+def test_tokens_are_shown_with_their_spaces():
     tokenizer = Subwords(make_tokenizer(TEXT).backend_tokenizer)
     shown = tokenizer.shown(0)
     assert [shown[token] for token in tokenizer.encode("the company\n")] == ["the", "▁company", "↵"]

@@ -41,9 +41,7 @@ class OwnLauncher(Launcher):
         from lmkit.cli.entry import config_reader
         from lmkit.sweeps.launching import launch
 
-        return launch(
-            self._train, self._loader, self._config, job_overrides, config_reader("train")
-        )
+        return launch(self._train, self._loader, self._config, job_overrides, config_reader())
 
 
 class PackedLauncher(OwnLauncher):

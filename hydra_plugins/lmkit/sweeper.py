@@ -42,7 +42,7 @@ class LmkitSweeper(Sweeper):
         request = Request(
             self.hydra_context, self._task, self.config, arguments, self._params, self._parts
         )
-        if not train_all(request, config_reader("train")):
+        if not train_all(request, config_reader()):
             sys.exit(1)
 
 

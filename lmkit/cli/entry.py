@@ -69,7 +69,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
         @wraps(task)
         def main() -> None:
             set_up_hydra()
-            with ends_in_one_line(again), explained(config_name):
+            with ends_in_one_line(again), explained():
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name in ("train", "describe"):
                     sys.argv[1:] = implied(sys.argv[1:])
@@ -116,11 +116,10 @@ def _run_by_compose_alone(config_name: str, task: Task) -> bool:
 
 
 @contextmanager
-def explained(config_name: str, arguments: Sequence[str] | None = None) -> Iterator[None]:
+def explained(arguments: Sequence[str] | None = None) -> Iterator[None]:
     """Raises UserError for a mistake that Hydra, OmegaConf or YAML finds.
 
     Args:
-        config_name: as of `entry_point`.
         arguments: None: those of the line, as they are by then.
     """
     try:
@@ -132,7 +131,7 @@ def explained(config_name: str, arguments: Sequence[str] | None = None) -> Itera
         raise UserError(line) from None
 
 
-def config_reader(config_name: str) -> ConfigReader:
+def config_reader() -> ConfigReader:
     """How a command reads a composed configuration; for the points of a sweep."""
     own = [f"--config-dir={folder}" for folder in searched_folders(sys.argv[1:])]
 

@@ -36,7 +36,7 @@ def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
-        return _missing_choice(error, arguments)
+        return _missing_choice(error)
     if isinstance(error, InstantiationException):
         return str(not_made(error, ""))
     if isinstance(error, UnicodeDecodeError):
@@ -170,7 +170,7 @@ def _not_utf8(error: UnicodeDecodeError, arguments: Sequence[str]) -> str | None
     return None
 
 
-def _missing_choice(error: MissingConfigException, arguments: Sequence[str]) -> str:
+def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     line = str(error).partition("\n")[0].rstrip(".")  # with the file that asks for it
     choices = sorted({*(error.options or ()), *_choices(group)})

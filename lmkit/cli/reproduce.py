@@ -90,7 +90,7 @@ def _axes_of(sweep: str, common: list[str]) -> Axes:
 
 
 @ends_in_one_line()
-@explained(GROUP)
+@explained()
 def _list(files: dict[str, Path]) -> None:
     """Prints all reproductions."""
     rows = []

@@ -55,7 +55,7 @@ def train(
                 f"trains sweeps"
             )
     searched = [f"hydra.searchpath={folders}"] if folders else []
-    with explained("train", overrides):
+    with explained(overrides):
         plain = plain_config(compose("train", [*implied(options), *searched]))
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]

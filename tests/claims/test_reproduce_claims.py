@@ -329,7 +329,7 @@ def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
             of_size = wanted.size.measures.get(step.command, [])
             hydra.compose(f"analyses/{step.command}", ["run=none", *step.options, *of_size])
         loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, "train", [], entry.config_reader("train"))
+        composer = Composer(loader, "train", [], entry.config_reader())
         for step in steps.sweeps:
             sweep = reproduce.plan_sweep(step, wanted, reproduce._axes_of(step.sweep, []))
             assert 0 < len(sweep.runs) < (3000 if size == "full" else 200)

@@ -33,7 +33,7 @@ def composer() -> Iterator[Composer]:
     cli.set_up_hydra()
     with hydra.initialize_config_dir(str(cli.CONFIGS), version_base="1.3"):
         loader = GlobalHydra.instance().config_loader()
-        yield Composer(loader, "train", [], cli.config_reader("train"))
+        yield Composer(loader, "train", [], cli.config_reader())
 
 
 def lines_of(name: str, *typed: str) -> list[axes.Line]:

@@ -5,8 +5,6 @@ Each file in conf/analyses/, or in the same folder of the user's own configs, na
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from hydra.core.hydra_config import HydraConfig
 from matplotlib.figure import Figure
 from omegaconf import DictConfig
@@ -35,13 +33,11 @@ def run_analysis(name: str) -> None:
     @entry_point(f"analyses/{name}")
     def main(config: DictConfig) -> None:
         options = plain_config(config)
-        runs, threads = options.pop("run"), options.pop("threads")
-        how = {key: options.pop(key) for key in ("data_root", "changed_code")} | {
-            "threads": threads
-        }
+        runs = options.pop("run")
+        how = {key: options.pop(key) for key in ("data_root", "changed_code", "threads")}
         require_flag("changed_code", how["changed_code"])
-        if threads is not None:
-            require_threads(threads)
+        if how["threads"] is not None:
+            require_threads(how["threads"])
         pretrained = {key: options.pop(key) for key in OPTIONS} if "hf" in options else {}
         has_models = pretrained.get("hf") is not None
         if pretrained:
@@ -50,7 +46,7 @@ def run_analysis(name: str) -> None:
             selected = select_runs("run", runs)  # before torch is imported, which takes seconds
         analysis: Analysis = make(options, "", Analysis)
         if has_models:
-            outcomes = measure_models(analysis, PretrainedSource(**pretrained), threads)
+            outcomes = measure_models(analysis, PretrainedSource(**pretrained), how["threads"])
         else:
             outcomes = measure_runs(analysis, [each.folder for each in selected.runs], **how)
             outcomes.left_out.update(selected.left_out)
@@ -86,17 +82,17 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
             print(line)
         if analysis.caption:
             path = analysis_file(folder, stem).with_suffix(".svg")
-            save(drawn(analysis, [measured]), path)
+            save(drawn(analysis, measured), path)
             print(f"written: {path}")
 
 
-def drawn(analysis: Analysis, measured: Sequence[StoredRecord]) -> Figure:
+def drawn(analysis: Analysis, measured: StoredRecord) -> Figure:
     """The analysis's figure, in the house's style."""
     with house_style():
         figure = Figure(figsize=(7, 4.5), layout="constrained")
         axes = figure.subplots()
-        analysis.draw(axes, measured)
-        axes.set_title(", ".join(each.label for each in measured), fontsize="medium")
+        analysis.draw(axes, [measured])
+        axes.set_title(measured.label, fontsize="medium")
     return figure
 
 

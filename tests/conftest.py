@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from lmkit.cli.entry import experiment_config
+from lmkit.cli.finetune import published_config
 from lmkit.results.published import CORPORA
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
@@ -198,7 +198,7 @@ def make_run() -> Callable[..., Path]:
         its_mixture, its_transform = MIXTURES[mixture], TRANSFORMS[transform]
         trigger_name, suffix = TRIGGERS[trigger]
         published = "penn_mos" if mixture == "softmaxes" else "penn_softmax"
-        config = deepcopy(experiment_config(f"{published}{suffix}"))
+        config = deepcopy(published_config(f"{published}{suffix}"))
         if transform != "identity":
             config["head"]["transform"] = dict(its_transform[2])
         of_head = {f"head.{option}": value for option, value in (changes or {}).items()}

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
-from functools import cache, wraps
+from functools import wraps
 from typing import Any
 
 import hydra
@@ -151,12 +151,6 @@ def compose(config_name: str, overrides: Sequence[str] = ()) -> DictConfig:
     set_up_hydra()
     with hydra.initialize_config_dir(str(CONFIGS), version_base="1.3"):
         return hydra.compose(config_name, list(overrides))
-
-
-@cache
-def experiment_config(experiment: str) -> dict[str, Any]:
-    """The configuration of an experiment in conf/experiment, as plain data."""
-    return composed_apart("train", [f"experiment={experiment}"])
 
 
 def composed_apart(config_name: str, overrides: Sequence[str]) -> dict[str, Any]:

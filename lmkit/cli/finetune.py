@@ -9,13 +9,7 @@ from typing import Any
 
 from omegaconf import DictConfig
 
-from lmkit.cli.entry import (
-    command_line,
-    composed_apart,
-    entry_point,
-    experiment_config,
-    plain_config,
-)
+from lmkit.cli.entry import command_line, composed_apart, entry_point, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.experiment.run import run
@@ -70,9 +64,9 @@ def published_config(experiment: str) -> dict[str, Any]:
         serves both triggers of NAME.
     """
     name = experiment.removesuffix(FINETUNE)
-    config = experiment_config(name)
     if name == experiment:
-        return config
+        return composed_apart("train", [f"experiment={name}"])
+    config = published_config(name)
     plain = composed_apart("finetune", [f"finetuning={name.removesuffix('_nt')}", "run=any"])
     lr = {} if plain["lr"] is None else {"lr": plain["lr"]}
     start = {"finetuned_from": {"identity": "", "weights_sha256": ""}}  # of whichever run it is

@@ -58,14 +58,12 @@ def _json(table: pd.DataFrame) -> str:
 
 
 def _show(found: TwoSets) -> None:
-    table = found.table.T
     rows = []
-    for name, values in table.iterrows():
-        is_p = str(name).startswith("p") and "paired" not in str(name)
-        is_p |= str(name) == "paired p"
-        cells = [p_text(v) if is_p else _cell(str(name), v) for v in values]
+    for name, values in found.table.items():
+        cells = [_cell(str(name), value) for value in values]
         rows.append([str(name).replace("_", ", "), *cells])
-    columns = [Column("", is_text=True), *(Column(str(name), is_text=False) for name in table)]
+    measures = [Column(str(measure), is_text=False) for measure in found.table.index]
+    columns = [Column("", is_text=True), *measures]
     shown = plain_table("a compared with b", columns, rows)
     shown.notes = [
         "a difference below 0: a has the lower value; low and high: 95 % (Welch's; paired: of the "
@@ -76,6 +74,8 @@ def _show(found: TwoSets) -> None:
 
 
 def _cell(name: str, value: float) -> str:
+    if name.removeprefix("paired ").startswith("p"):
+        return p_text(value)
     if pd.isna(value):
         return "–"
     is_count = name.startswith("runs") or name == "paired seeds"

@@ -10,22 +10,21 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
-import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.conclusion import Conclusion
-from lmkit.experiment.definition import define
+from lmkit.experiment.definition import RunDefinition, define
 from lmkit.experiment.make import make
+from lmkit.experiment.model_size import model_without_weights
 from lmkit.experiment.objects import (
     make_callbacks,
     make_data,
     make_epoch_end,
-    make_model,
     make_trainer,
     require_fit,
     try_loggers,
@@ -35,7 +34,6 @@ from lmkit.runs.identity import identity
 from lmkit.training.triggers import Trigger
 
 Config = dict[str, Any]
-_Made = TypeVar("_Made")
 
 _KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
 _WITH_MODEL = ("trunk", "head", "module", "objective", "optimizer", "schedule", "callbacks")
@@ -53,12 +51,10 @@ class Checker:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
         # one point stands for all that differ only in what is made separately
         others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
-        run = self._once("others", others, lambda: define(config, self._has_gpu))
+        run: RunDefinition = self._once("others", others, lambda: define(config, self._has_gpu))
 
         def with_model() -> None:
-            with torch.device("meta"):  # of two words
-                model = make_model(config, torch.zeros(2, dtype=torch.long))
-            make_callbacks(config, model)
+            make_callbacks(config, model_without_weights(config, 2))
 
         def make_rest() -> None:
             make(config["trigger"], "trigger", Trigger)
@@ -79,12 +75,11 @@ class Checker:
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name
 
-    def _once(self, what: str, section: object, work: Callable[[], _Made]) -> _Made:
+    def _once(self, what: str, section: object, work: Callable[[], Any]) -> Any:
         key = f"{what} {json.dumps(section, sort_keys=True)}"
         if key not in self._seen:
             self._seen[key] = work()
-        made: _Made = self._seen[key]
-        return made
+        return self._seen[key]
 
 
 def _check_windows(config: Config) -> None:

@@ -5,8 +5,6 @@ Shapes: S singular values, descending.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import wandb
 from numpy.typing import NDArray
@@ -68,8 +66,9 @@ def final_charts(run: RunFolder) -> Charts:
     Raises: UserError naming the file when it is missing or damaged.
     """
     indices, relative = _sampled(read_spectrum(final_spectrum(run)).relative_S)
-    line = _line([INDEX, RELATIVE], indices, _log10(relative), "spectrum of log P on test")
-    return {FINAL: line}
+    points = [list(point) for point in zip(indices, _log10(relative), strict=True)]
+    table = wandb.Table(columns=[INDEX, RELATIVE], data=points)
+    return {FINAL: wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")}
 
 
 def log_charts(run: wandb.Run, charts: Charts, *, commit: bool = True) -> None:
@@ -85,11 +84,6 @@ def log_charts(run: wandb.Run, charts: Charts, *, commit: bool = True) -> None:
             key, table = chart.spec.table_key, chart.table
         table.bind_to_run(run, key, run.step)
     run.log(charts, commit=commit)
-
-
-def _line(columns: list[str], x: Sequence[float], y: Sequence[float], title: str) -> CustomChart:
-    table = wandb.Table(columns=columns, data=[list(point) for point in zip(x, y, strict=True)])
-    return wandb.plot.line(table, *columns, title=title)
 
 
 def _sampled(relative_S: NDArray[np.float64]) -> tuple[list[int], NDArray[np.float64]]:

@@ -26,15 +26,16 @@ def workspace(name: str, options: Sequence[str], entity: str, project: str) -> w
     Args:
         options: what the sweep varies, by the names on the command line.
     """
+    options = [option for option in options if "/" not in option]  # a group has no value to draw
     return ws.Workspace(
         entity=entity,
         project=project,
         name=f"sweep {name}",
         sections=[
             ws.Section("Curves", _curves(), is_open=True),
-            ws.Section("Rank and perplexity", _over(RANKS), is_open=True),
+            ws.Section("Rank and perplexity", _over_ranks(), is_open=True),
             ws.Section("Spectra", [_spectra()], is_open=True),
-            ws.Section("Options", [*_over_options(options), _parallel(options)], is_open=True),
+            ws.Section("Options", [*_over(options), _parallel(options)], is_open=True),
         ],
         settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=MAX_SHOWN),
         runset_settings=ws.RunsetSettings(
@@ -77,12 +78,12 @@ def _curve(metric: str, title: str, unit: str, log: bool = False) -> wr.LinePlot
     )
 
 
-def _over(fields: dict[str, str]) -> list[wr.ScatterPlot]:
-    return [_scatter(wr.SummaryMetric(field), label) for field, label in fields.items()]
+def _over_ranks() -> list[wr.ScatterPlot]:
+    return [_scatter(wr.SummaryMetric(field), label) for field, label in RANKS.items()]
 
 
-def _over_options(options: Sequence[str]) -> list[wr.ScatterPlot]:
-    return [_scatter(wr.Config(option), option) for option in options if "/" not in option]
+def _over(options: Sequence[str]) -> list[wr.ScatterPlot]:
+    return [_scatter(wr.Config(option), option) for option in options]
 
 
 def _scatter(x: wr.SummaryMetric | wr.Config, label: str) -> wr.ScatterPlot:
@@ -110,7 +111,6 @@ def _parallel(options: Sequence[str]) -> wr.ParallelCoordinatesPlot:
     columns += [
         wr.ParallelCoordinatesPlotColumn(wr.Config(option), display_name=option)
         for option in options
-        if "/" not in option
     ]
     columns += [
         wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(field), display_name=label)

@@ -114,7 +114,10 @@ def show_result(folder: RunFolder) -> None:
         rows.append(("entropy floor of the language", f"{metrics['floor_ppl']:.2f}"))
         rows.append(("true rank of log P", str(metrics["true_rank"])))
     contexts = f"{spectrum['num_contexts']:,} test contexts"
-    rows.append((f"Press rank ({contexts})", _or_reason(spectrum, "press_rank")))
+    press_rank = spectrum["press_rank"]
+    if press_rank is None:
+        press_rank = f"unresolved: {spectrum['unresolved']['press_rank']}"
+    rows.append((f"Press rank ({contexts})", str(press_rank)))
     for epsilon, rank in spectrum["effective_rank"].items():
         rows.append((f"{epsilon}-effective rank", "unresolved" if rank is None else str(rank)))
     seconds = result.cost["seconds_per_epoch"]
@@ -142,8 +145,3 @@ def _text_rows(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     if words != metrics["test_text"]["tokens"]:
         yield f"test perplexity per word ({words:,} words)", f"{metrics['test_word_ppl']:.2f}"
     yield "test bits per byte", f"{metrics['test_bits_per_byte']:.4f}"
-
-
-def _or_reason(spectrum: dict[str, Any], name: str) -> str:
-    value = spectrum[name]
-    return str(value) if value is not None else f"unresolved: {spectrum['unresolved'][name]}"

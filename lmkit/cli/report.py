@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 from omegaconf import DictConfig
 from rich.console import Console
@@ -23,7 +22,10 @@ def main(config: DictConfig) -> None:
     from lmkit.report.contents import make_report
 
     plain = plain_config(config)
-    _check(plain)
+    require_flag("strict", plain["strict"])
+    require_folder("out", plain["out"])
+    for option in ("baseline", "title"):
+        require_text(option, plain[option])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
         folders, models, damaged = select_folders(
@@ -54,10 +56,3 @@ def main(config: DictConfig) -> None:
     if plain["strict"] and left_out:
         count = "1 was" if len(left_out) == 1 else f"{len(left_out):,} were"
         raise UserError(f"strict=true: {count} left out of the report")
-
-
-def _check(plain: dict[str, Any]) -> None:
-    require_flag("strict", plain["strict"])
-    require_folder("out", plain["out"])
-    for option in ("baseline", "title"):
-        require_text(option, plain[option])

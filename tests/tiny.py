@@ -1,6 +1,13 @@
-"""The options of runs that tests train on the toy language."""
+"""Runs that tests train on the toy language, and their options."""
 
 from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from lmkit.cli.entry import compose, plain_config
+from lmkit.experiment.run import run
+from lmkit.runs.folder import RunFolder
 
 _QUIET = ("threads=1", "logger=csv", "callbacks.progress_bar=null")
 
@@ -17,3 +24,13 @@ SMALL = (
     *(*_QUIET, "data.train_tokens=8000", "data.valid_tokens=600", "data.test_tokens=600"),
     *("trunk.emb_dim=8", "trunk.out_dim=8", "trunk.hidden_dim=12", "switch_epoch=1"),
 )
+
+
+def composed(*overrides: str) -> dict[str, Any]:
+    """The configuration of `lmkit train` with these options."""
+    return plain_config(compose("train", overrides))
+
+
+def trained(runs_dir: Path, *overrides: str) -> RunFolder:
+    """A finished run in a folder of runs."""
+    return run(composed(*overrides, f"runs_dir={runs_dir}"))

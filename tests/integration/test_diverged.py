@@ -9,12 +9,10 @@ from pathlib import Path
 import pytest
 import pytorch_lightning as pl
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.run import run
-from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.integration.conftest import TINY
+from tests.tiny import trained
 
 REFUSED = (
     r"a weight is not finite after step [\d,]+: training stopped, and what was saved before stays; "
@@ -38,10 +36,6 @@ class Spoils(pl.Callback):
             next(pl_module.parameters()).grad[0] *= self.factor
 
 
-def trained(runs_dir: Path, *overrides: str) -> RunFolder:
-    return run(plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}", *overrides])))
-
-
 def finite_checkpoint(runs_dir: Path) -> dict:
     """The last checkpoint, whose weights must be finite."""
     (path,) = runs_dir.glob("*/checkpoints/last.ckpt")
@@ -51,7 +45,7 @@ def finite_checkpoint(runs_dir: Path) -> dict:
 
 
 def test_a_run_of_infinite_perplexity_finishes_with_its_first_epoch(tmp_path, lmkit):
-    folder = trained(tmp_path, "optimizer.lr=1e5")
+    folder = trained(tmp_path, *TINY, "optimizer.lr=1e5")
     metrics = folder.read_result().metrics
     assert metrics["best_epoch"] == 1
     assert metrics["valid_ppl"] == metrics["test_ppl"] == math.inf
@@ -73,10 +67,8 @@ def test_a_gradient_that_is_not_finite_leaves_the_last_good_checkpoint(
     options += [f"+{spoils}.by={by}", f"+{spoils}.in_last_window={in_last_window}"]
     options += ["callbacks.checkpoints.every_minutes=1e-9", "optimizer.lr=1"]
     for _ in range(2):  # and where it goes on from that checkpoint
-        with pytest.raises(
-            UserError, match=r"a weight is not finite after step [\d,]+: training st"
-        ):
-            trained(tmp_path, *options)
+        with pytest.raises(UserError, match=REFUSED):
+            trained(tmp_path, *TINY, *options)
     assert finite_checkpoint(tmp_path)["epoch"] == 1  # of the windows before that one
 
 
@@ -84,5 +76,13 @@ def test_weights_that_overflow_leave_the_last_good_checkpoint(tmp_path):
     """By their decay, while every loss and gradient is finite."""
     options = ["optimizer.lr=1e15", "callbacks.checkpoints.every_minutes=1e-9"]
     with pytest.raises(UserError, match=REFUSED):
-        trained(tmp_path, *options)
+        trained(tmp_path, *TINY, *options)
     finite_checkpoint(tmp_path)
+
+
+def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
+    options = ["optimizer.lr=1e38", "trainer.gradient_clip_val=1e38"]
+    with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):
+        trained(tmp_path, *TINY, *options)
+    assert not list(tmp_path.glob("*/result.json"))
+    assert not list(tmp_path.glob("*/checkpoints/*.ckpt"))

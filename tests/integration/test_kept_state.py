@@ -10,13 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
-from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from tests.integration.test_resume import assert_same_run
-from tests.tiny import TINY
+from tests.tiny import TINY, trained
 
 OPTIONS = (
     *(*TINY, "callbacks.checkpoints.every_minutes=1e-6", "trainer.log_every_n_steps=1"),
@@ -28,11 +26,7 @@ class Killed(BaseException):
     """As SIGKILL would: nothing handles it."""
 
 
-def composed(runs_dir: Path) -> dict:
-    return plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}"]))
-
-
-def killed_at(config: dict, method: str, call: int) -> None:
+def killed_at(runs_dir: Path, method: str, call: int) -> None:
     """Trains until `EpochEnd.method` is called for the `call`-th time."""
     original, calls = getattr(EpochEnd, method), 0
 
@@ -47,12 +41,12 @@ def killed_at(config: dict, method: str, call: int) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(EpochEnd, method, fatal)
         with pytest.raises(Killed):
-            run(config)
+            trained(runs_dir, *OPTIONS)
 
 
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory) -> RunFolder:
-    folder = run(composed(tmp_path_factory.mktemp("undisturbed")))
+    folder = trained(tmp_path_factory.mktemp("undisturbed"), *OPTIONS)
     # what is kept of the best epoch outlives the third
     assert folder.read_result().metrics["best_epoch"] == 2
     return folder
@@ -71,20 +65,17 @@ def ends(undisturbed: RunFolder) -> list[int]:
 )
 def test_killed_before_a_step_is_saved(epoch, steps, undisturbed, tmp_path):
     """Its row is written, its checkpoint is not; 0 is the last step, saved after validation."""
-    config = composed(tmp_path)
-    killed_at(config, "save", ends(undisturbed)[epoch - 1] + steps)
-    assert_same_run(undisturbed, run(config))
+    killed_at(tmp_path, "save", ends(undisturbed)[epoch - 1] + steps)
+    assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
 
 
 def test_killed_before_the_best_checkpoint_is_linked(undisturbed, tmp_path):
-    config = composed(tmp_path)
-    killed_at(config, "_link_best", 2)
-    assert_same_run(undisturbed, run(config))
+    killed_at(tmp_path, "_link_best", 2)
+    assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
 
 
 def test_killed_and_robbed_of_its_rows(undisturbed, tmp_path):
-    config = composed(tmp_path)
-    killed_at(config, "save", ends(undisturbed)[1] + 3)
+    killed_at(tmp_path, "save", ends(undisturbed)[1] + 3)
     (metrics,) = tmp_path.glob("*/metrics.csv")
     metrics.unlink()
-    assert_same_run(undisturbed, run(config))
+    assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))

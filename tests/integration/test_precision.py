@@ -5,40 +5,24 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
-from lmkit.experiment.run import run
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.perplexity import mean_nll
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
+from tests.tiny import SMALL, composed, trained
 
-SMALL = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "data.train_tokens=20000",
-    "data.valid_tokens=1000",
-    "data.test_tokens=2000",
-    "trunk.emb_dim=12",
-    "trunk.out_dim=12",
-    "max_epochs=2",
-]
-
-
-def composed(*overrides: str) -> dict:
-    return plain_config(compose("train", [*SMALL, *overrides]))
+OPTIONS = (*SMALL, "data.test_tokens=2000", "trunk.emb_dim=12", "trunk.out_dim=12", "max_epochs=2")
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    runs_dir = tmp_path_factory.mktemp("runs")
-    config = composed("trainer.precision=bf16-mixed", f"runs_dir={runs_dir}")
-    return load_run(run(config).path, "best", None, None)
+def loaded(tmp_path_factory):
+    in_bf16 = (*OPTIONS, "trainer.precision=bf16-mixed")
+    return load_run(trained(tmp_path_factory.mktemp("runs"), *in_bf16).path, "best", None, None)
 
 
 def press_rank(rows, num_words: int) -> int:
@@ -48,16 +32,16 @@ def press_rank(rows, num_words: int) -> int:
     return measure(gram.singular_values(), gram.num_rows, num_words, torch.float32).press_rank
 
 
-def test_softmax_trained_in_bf16_has_rank_of_at_most_e_plus_2(trained):
-    windows = trained.data.eval_batches("test")
-    blocks = log_prob_blocks(trained.model, windows, windows.num_targets)
+def test_softmax_trained_in_bf16_has_rank_of_at_most_e_plus_2(loaded):
+    windows = loaded.data.eval_batches("test")
+    blocks = log_prob_blocks(loaded.model, windows, windows.num_targets)
     rank = press_rank((rows for rows, _ in blocks), 200)
     assert 3 < rank <= 12 + 2
 
 
-def test_bf16_evaluation_would_have_raised_the_rank(trained):
+def test_bf16_evaluation_would_have_raised_the_rank(loaded):
     # what the exact evaluation is for: the same weights under autocast
-    model, windows = trained.model, trained.data.eval_batches("test")
+    model, windows = loaded.model, loaded.data.eval_batches("test")
     model.eval()
 
     def rows():
@@ -69,17 +53,17 @@ def test_bf16_evaluation_would_have_raised_the_rank(trained):
     assert press_rank(rows(), 200) > 12 + 2
 
 
-def test_evaluation_is_float32_even_inside_autocast(trained):
-    model = trained.model
-    windows = list(trained.data.eval_batches("valid"))
+def test_evaluation_is_float32_even_inside_autocast(loaded):
+    model = loaded.model
+    windows = list(loaded.data.eval_batches("valid"))
     alone = mean_nll(model, windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert mean_nll(model, windows) == alone
 
 
-def test_the_loss_under_autocast_is_float32(trained):
-    model = trained.model
-    window: Window = next(iter(trained.data.eval_batches("valid")))
+def test_the_loss_under_autocast_is_float32(loaded):
+    model = loaded.model
+    window: Window = next(iter(loaded.data.eval_batches("valid")))
     model.train()
     with torch.autocast("cpu", torch.bfloat16):
         output = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
@@ -90,14 +74,14 @@ def test_the_loss_under_autocast_is_float32(trained):
         assert exact.dropped_TBD.dtype == torch.float32
 
 
-def test_weights_stay_float32(trained):
-    assert {p.dtype for p in trained.model.parameters()} == {torch.float32}
+def test_weights_stay_float32(loaded):
+    assert {p.dtype for p in loaded.model.parameters()} == {torch.float32}
 
 
 def test_training_uses_tf32_only_where_it_is_asked_for(tmp_path, monkeypatch):
     # PyTorch's default is to use it in cuDNN's recurrent layers
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
-    run(composed("max_epochs=1", f"runs_dir={tmp_path}"))
+    trained(tmp_path, *OPTIONS, "max_epochs=1")
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32
 
@@ -117,6 +101,6 @@ def test_tf32_is_a_gpus_alone():
 @pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed"])
 def test_on_a_gpu_each_precision_trains(tmp_path, precision):
     graphs = "callbacks=[default,cuda_graphs]"
-    folder = run(composed(f"trainer.precision={precision}", f"runs_dir={tmp_path}", graphs))
+    folder = trained(tmp_path, *OPTIONS, graphs, f"trainer.precision={precision}")
     assert torch.backends.cudnn.allow_tf32 == (precision == "tf32")
     assert 1 < folder.read_result().metrics["test_ppl"] < 150

@@ -7,10 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
-from lmkit.experiment.run import run
 from lmkit.measures import contexts as context_blocks_module
 from lmkit.measures import memory, model_spectra
 from lmkit.measures.contexts import context_blocks
@@ -21,23 +19,20 @@ from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spect
 from lmkit.spectra.gram import GramAccumulator
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.language_models import log_prob_matrix
-from tests.tiny import SMALL
+from tests.tiny import SMALL, trained
 
 OPTIONS = (*SMALL, "max_epochs=3")
-
-
-def trained(runs_dir: Path, *overrides: str) -> RunFolder:
-    return run(plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}", *overrides])))
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory) -> Path:
     """A folder with a Softmax, a GSS and a MoS run."""
     path = tmp_path_factory.mktemp("runs")
-    trained(path, "callbacks.spectrum.contexts=150")
+    trained(path, *OPTIONS, "callbacks.spectrum.contexts=150")
     sample = ("callbacks.spectrum.contexts=150", "conclusion.sample=150")
-    trained(path, "name=gss", "head/transform=gss", *sample)
-    trained(path, "name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3")
+    trained(path, *OPTIONS, "name=gss", "head/transform=gss", *sample)
+    mos = ("name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3")
+    trained(path, *OPTIONS, *mos)
     return path
 
 
@@ -58,14 +53,16 @@ def test_spectra_and_rows_of_every_epoch(runs):
 
 
 def test_epochs_without_a_measurement_have_none(tmp_path):
-    folder = trained(tmp_path, "callbacks.spectrum.contexts=50", "callbacks.spectrum.every=2")
+    sparse = ("callbacks.spectrum.contexts=50", "callbacks.spectrum.every=2")
+    folder = trained(tmp_path, *OPTIONS, *sparse)
     rows = [r for r in MetricsFile(folder.metrics).read() if "valid/ppl" in r]
     assert ["spectrum/valid_log_probs/press_rank" in row for row in rows] == [False, True, False]
 
 
 def test_measuring_changes_no_weight(runs, tmp_path):
     with_spectrum = folder_of(runs, "gss")
-    without = trained(tmp_path, "name=gss", "head/transform=gss", "callbacks.spectrum=null")
+    unmeasured = ("name=gss", "head/transform=gss", "callbacks.spectrum=null")
+    without = trained(tmp_path, *OPTIONS, *unmeasured)
     assert not list(without.spectra.glob("epoch_*"))
     first, second = load_checkpoint(with_spectrum.last), load_checkpoint(without.last)
     for name, weight in first["state_dict"].items():

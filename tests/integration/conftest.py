@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
-from lmkit.experiment.run import run
-from tests.tiny import SMALL
+from tests.tiny import SMALL, trained
 
 TINY = [*SMALL, "callbacks.spectrum=null", "max_epochs=2"]
 
@@ -23,7 +21,7 @@ def trained_runs(tmp_path_factory) -> Path:
     path = tmp_path_factory.mktemp("runs")
     mos = ["name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3"]
     for overrides in ([], [*mos, "head/transform=plif", "head.transform.knots=100"]):
-        run(plain_config(compose("train", [*TINY, f"runs_dir={path}", *overrides])))
+        trained(path, *TINY, *overrides)
     return path
 
 
@@ -41,11 +39,16 @@ def tiny_run(tiny_runs) -> Path:
 
 
 @pytest.fixture
-def lmkit(monkeypatch) -> Callable[..., None]:
-    """Runs a line after `lmkit`, in this process."""
+def lmkit(monkeypatch, capsys) -> Callable[..., str]:
+    """A command in this process; returns what it prints, or its error."""
 
-    def run_line(*words: str) -> None:
-        monkeypatch.setattr(sys, "argv", ["lmkit", *words])
-        main()
+    def command(*arguments: str) -> str:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
+        try:
+            main()
+        except SystemExit as failed:
+            return failed.code if isinstance(failed.code, str) else capsys.readouterr().err
+        return capsys.readouterr().out
 
-    return run_line
+    return command

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -21,7 +19,6 @@ from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.analysis import record_rows
-from lmkit.cli.main import main
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
 from lmkit.experiment.load import load_run
@@ -33,21 +30,6 @@ from lmkit.runs.folder import RunFolder
 def mos(trained_runs):
     (path,) = (path for path in trained_runs.glob("mos-*") if path.is_dir())
     return load_run(path, "best", None, None)
-
-
-@pytest.fixture
-def lmkit(monkeypatch, capsys) -> Callable[..., str]:
-    """A command in this process; returns what it prints, or its error."""
-
-    def command(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
-        try:
-            main()
-        except SystemExit as failed:
-            return failed.code if isinstance(failed.code, str) else capsys.readouterr().err
-        return capsys.readouterr().out
-
-    return command
 
 
 def written(run: Path, name: str) -> dict:
@@ -145,6 +127,16 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
         ("predictions", "texts=[nonsense]", "texts: 'nonsense' is not in the run's vocabulary"),
         ("embeddings", "benchmarks=nowhere", "nowhere/EN-WS-353-ALL.txt does not exist"),
         ("dialogue", "shown=1", "it is no dialogue run"),
+        ("gradient_bottleneck", "contexts=0", "contexts must be a whole number of at least 1"),
+        ("press_robustness", "contexts=10", "contexts must be a whole number of at least 11"),
+        ("press_robustness", "noise=[]", "noise must be a list"),
+        ("press_robustness", "noise=[0]", "noise must be greater than 0"),
+        ("press_robustness", "factorisation=lu", "factorisation must be one of svd, qr"),
+        ("rank", "contexts=1", "contexts must be a whole number of at least 2"),
+        ("rank", "matrix=transformed_logits", "only a head with one context and a transform"),
+        ("rank", "matrix=logits", "matrix must be one of log_probs, transformed_logits"),
+        ("rank", "checkpoint=first", "checkpoint must be one of best, last"),
+        ("rank", "split=tests", "split must be one of train, valid, test"),
         ("samples", "prompt=nonsense", "prompt: 'nonsense' is not in the run's vocabulary"),
         ("samples", "prompt=3", "prompt must be a text, but is 3; quote it"),
         ("samples", "temperature=0", "temperature must be greater than 0, but is 0"),

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.load import load_run
-from lmkit.experiment.run import run
 from lmkit.measures.gradient_share import logit_gradients, model_bottleneck
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
-from tests.tiny import SMALL
+from tests.tiny import SMALL, trained
 
 OPTIONS = (
     *(*SMALL, "callbacks.spectrum=null", "trunk.emb_dim=12", "trunk.out_dim=12"),
@@ -28,14 +25,10 @@ MEASURED = [
 ]
 
 
-def trained(runs_dir: Path, *overrides: str) -> RunFolder:
-    return run(plain_config(compose("train", [*OPTIONS, f"runs_dir={runs_dir}", *overrides])))
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> RunFolder:
     """A run that logs the gradient bottleneck of every other epoch."""
-    return trained(tmp_path_factory.mktemp("runs"), "max_epochs=4", *MEASURED)
+    return trained(tmp_path_factory.mktemp("runs"), *OPTIONS, "max_epochs=4", *MEASURED)
 
 
 def test_logit_gradients_are_those_of_the_loss(folder):
@@ -91,8 +84,8 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     cosine = rows[-1]["gradient_bottleneck/valid_update_cosine"]
     assert cosine == pytest.approx(found.update_cosine, rel=1e-4)
     # resumed after the second epoch, and measured in no other
-    trained(tmp_path, "max_epochs=2", *MEASURED)
-    resumed = trained(tmp_path, "max_epochs=4")
+    trained(tmp_path, *OPTIONS, "max_epochs=2", *MEASURED)
+    resumed = trained(tmp_path, *OPTIONS, "max_epochs=4")
     measured = [r for r in MetricsFile(resumed.metrics).read() if name in r]
     assert [row["epoch"] for row in measured] == [2]
     assert measured[0][name] == rows[1][name]
@@ -102,21 +95,10 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     assert torch.equal(first["lmkit_progress"]["cpu_rng"], second["lmkit_progress"]["cpu_rng"])
 
 
-def test_the_command_names_what_is_wrong(folder, lmkit, tmp_path, capsys):
-    for words, message in (
-        ((f"run={tmp_path}",), "selects no run"),
-        ((f"run={folder.path}", "contexts=0"), "contexts must be a whole number"),
-    ):
-        with pytest.raises(SystemExit):
-            lmkit("gradient_bottleneck", *words)
-        assert message in capsys.readouterr().err
-
-
 @pytest.mark.parametrize("checkpoint", ["best", "last"])
-def test_the_command_measures_a_checkpoint(folder, lmkit, capsys, checkpoint):
+def test_the_command_measures_a_checkpoint(folder, lmkit, checkpoint):
     options = ("split=test", "contexts=2000", f"checkpoint={checkpoint}")
-    lmkit("gradient_bottleneck", f"run={folder.path}", *options)
-    shown = capsys.readouterr().out
+    shown = lmkit("gradient_bottleneck", f"run={folder.path}", *options)
     assert "contexts=2000: the test split has only 599: all are measured\n" in shown
     assert "share of the norm that passes" in shown
     name = "gradient_bottleneck" if checkpoint == "best" else "gradient_bottleneck_last"

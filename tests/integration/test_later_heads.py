@@ -4,18 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 
 import pytest
 
 from lmkit.runs.metrics import MetricsFile
+from tests.tiny import SMALL
 
-TINY = (
-    *("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.hidden_dim=8", "trunk.num_layers=2"),
-    *("windows.bptt=20", "optimizer.lr=5", "data.num_words=40", "data.train_tokens=4000"),
-    *("data.valid_tokens=500", "data.test_tokens=500", "max_epochs=2", "switch_epoch=1"),
-    *("threads=1", "trainer.accelerator=cpu", "logger=csv"),
-)
+TINY = (*SMALL, "trunk.num_layers=2", "data.num_words=40", "optimizer.lr=5", "max_epochs=2")
 HEADS = {
     "mixtape": ("head=mixtape", "head.gate_dim=3", "head.own_share=0.25"),
     "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
@@ -28,25 +23,17 @@ GRADIENTS = (
 WITHOUT_SHARE = ("mixtape",)  # no product of contexts with one decoder
 
 
-@pytest.fixture
-def shown(lmkit, tmp_path, monkeypatch, capsys) -> Callable[..., str]:
-    """Types a line in an empty folder; returns what it prints."""
+@pytest.fixture(autouse=True)
+def empty_folder(tmp_path, monkeypatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def run(*words: str) -> str:
-        capsys.readouterr()
-        lmkit(*words)
-        return capsys.readouterr().out
-
-    return run
 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("head", HEADS)
-def test_a_head_trains_and_is_described_and_measured(tmp_path, shown, head):
+def test_a_head_trains_and_is_described_and_measured(tmp_path, lmkit, head):
     options = (*TINY, *HEADS[head])
-    assert "total" in shown("describe", *options)
-    shown("train", *options, *GRADIENTS, "callbacks.progress_bar=null")
+    assert "total" in lmkit("describe", *options)
+    lmkit("train", *options, *GRADIENTS)
     (result,) = (tmp_path / "runs").glob("*/result.json")
     metrics = json.loads(result.read_text())["metrics"]
     assert 1 < metrics["test_ppl"] < 45
@@ -59,21 +46,21 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, shown, head):
     for row in epochs:
         assert 0 < row["gradient_bottleneck/valid_update_cosine"] < 1
         assert ("gradient_bottleneck/valid_share" in row) == (head not in WITHOUT_SHARE)
-    ranks = shown("rank", f"run={result.parent}", "contexts=200")
+    ranks = lmkit("rank", f"run={result.parent}", "contexts=200")
     (file,) = (result.parent / "analysis").glob("rank_*.json")
     weight = json.loads(file.read_text())["weight_spectrum"]
     if head in WITHOUT_SHARE:
         assert weight is None
         assert re.search(r"decoder's entropy rank +│ – ", ranks)
     else:
-        assert weight["press_rank"] == 6  # of the words' vectors: none is 0
-        assert (weight["num_contexts"], weight["num_columns"]) == (40, 6)
-    shown("logits", f"run={result.parent}", "contexts=100")
+        assert weight["press_rank"] == 8  # of the words' vectors: none is 0
+        assert (weight["num_contexts"], weight["num_columns"]) == (40, 8)
+    lmkit("logits", f"run={result.parent}", "contexts=100")
 
 
-def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path, shown):
-    shown("train", *TINY, *HEADS["mixtape"], "callbacks.progress_bar=null")
-    table = shown("gradient_bottleneck", "run=runs", "contexts=60")
+def test_the_command_measures_a_step_of_a_head_without_a_share(tmp_path, lmkit):
+    lmkit("train", *TINY, *HEADS["mixtape"])
+    table = lmkit("gradient_bottleneck", "run=runs", "contexts=60")
     assert re.search(r"share of the norm that passes +│ – ", table)
     (file,) = (tmp_path / "runs").glob("*/analysis/gradient_bottleneck.json")
     content = json.loads(file.read_text())

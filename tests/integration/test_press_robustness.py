@@ -63,11 +63,10 @@ def test_a_matrix_of_lower_rank_is_refused():
         study_matrix(low, OPTIONS, lambda name: None)
 
 
-def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit, capsys):
+def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit):
     options = ("contexts=300", "round_trips=2", "noise=[1e-2,1e-22,1e-30]", "seed=5")
-    lmkit("press_robustness", f"run={tiny_run}", *options)
+    shown = lmkit("press_robustness", f"run={tiny_run}", *options)
     figure = tiny_run / "analysis" / "press_robustness.svg"
-    shown = capsys.readouterr().out
     assert "Press rank" in shown
     assert str(figure) in shown
     assert figure.read_text().startswith("<?xml")
@@ -90,19 +89,3 @@ def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run, largest_numel
     whole = next(iter(windows)).targets_TB.numel() * len(model.head.decoder_bias)
     options = OPTIONS._replace(round_trips=0, noise=[])
     assert largest_numel(lambda: study(model, windows, 20, options, print)) < whole
-
-
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("contexts=10", "contexts must be a whole number of at least 11"),
-        ("noise=[]", "noise must be a list"),
-        ("noise=[0]", "noise must be greater than 0"),
-        ("factorisation=lu", "factorisation must be one of svd, qr"),
-    ],
-)
-def test_the_command_refuses_what_it_cannot_do(tiny_run, lmkit, capsys, option, message):
-    options = ("contexts=300", "round_trips=0", option)
-    with pytest.raises(SystemExit):
-        lmkit("press_robustness", f"run={tiny_run}", *options)
-    assert message in capsys.readouterr().err

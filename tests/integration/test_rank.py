@@ -20,9 +20,8 @@ def folders(runs: Path) -> list[RunFolder]:
     return [RunFolder(path) for path in sorted(runs.iterdir()) if path.is_dir()]
 
 
-def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
-    lmkit("rank", f"run={tiny_runs}", "contexts=300")
-    shown = capsys.readouterr().out
+def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit):
+    shown = lmkit("rank", f"run={tiny_runs}", "contexts=300")
     assert len(folders(tiny_runs)) == 2
     for run in folders(tiny_runs):
         assert run.path.name in shown
@@ -48,37 +47,19 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit, capsys):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit, capsys):
-    lmkit("rank", f"run={tiny_run}", "split=valid", "contexts=10000", "checkpoint=last")
-    shown = capsys.readouterr().out
+def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
+    line = (f"run={tiny_run}", "split=valid", "contexts=10000", "checkpoint=last")
+    shown = lmkit("rank", *line)
     assert "contexts=10000: the valid split has only 590: all are measured\n" in shown
     (found,) = measured(RunFolder(tiny_run), Rank, "")
     assert (found.record.num_contexts, found.record.all_contexts) == (590, 590)
     assert (tiny_run / "analysis/rank_valid_log_probs_590_last.npz").exists()
 
 
-@pytest.mark.parametrize(
-    ("option", "message"),
-    [
-        ("contexts=1", "contexts must be a whole number of at least 2"),
-        ("matrix=transformed_logits", "only a head with one context and a transform"),
-        ("matrix=logits", "matrix must be one of log_probs, transformed_logits"),
-        ("checkpoint=first", "checkpoint must be one of best, last"),
-        ("split=tests", "split must be one of train, valid, test"),
-    ],
-)
-def test_rank_refuses_what_it_cannot_do(trained_runs, lmkit, capsys, option, message):
-    with pytest.raises(SystemExit):
-        lmkit("rank", f"run={trained_runs}", option)
-    assert message in capsys.readouterr().err
-
-
-def test_a_folder_that_cannot_be_written_is_refused_first(tiny_run, lmkit, monkeypatch, capsys):
+def test_a_folder_that_cannot_be_written_is_refused_first(tiny_run, lmkit, monkeypatch):
     tiny_run.joinpath("analysis").mkdir(exist_ok=True)
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "analysis")
-    with pytest.raises(SystemExit):
-        lmkit("rank", f"run={tiny_run}", "contexts=100")
-    assert "analysis cannot be written" in capsys.readouterr().err
+    assert "analysis cannot be written" in lmkit("rank", f"run={tiny_run}", "contexts=100")
 
 
 def test_divergence_is_that_of_all_pairs(tiny_run, lmkit):

@@ -15,12 +15,14 @@ from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.evaluation.dynamic import GradientStatistics, Rates
 from lmkit.evaluation.method import Method
 from lmkit.experiment.make import make
+from lmkit.experiment.model_size import model_without_weights
 from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.predictor import trainable
 from lmkit.results.published import published
 from lmkit.runs.names import head_name, name_of
-from lmkit.training.language_model import LanguageModel
+from lmkit.training.head_module import HeadModule
+from tests import tiny
 
 # of the authors' programs: experiment, then option and value
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -64,14 +66,11 @@ FINETUNING = {
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
 
 
-@cache
-def composed(*overrides: str) -> dict:
-    return plain_config(compose("train", overrides))
+composed = cache(tiny.composed)
 
 
-def built(experiment: str, words: int = 10_000) -> LanguageModel:
-    with torch.device("meta"):
-        return make_model(composed(f"experiment={experiment}"), torch.zeros(words))
+def built(experiment: str, words: int = 10_000) -> HeadModule:
+    return model_without_weights(composed(f"experiment={experiment}"), words)
 
 
 def method(name: str) -> Method:

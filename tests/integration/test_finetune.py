@@ -17,7 +17,9 @@ from lmkit.analyses.rank import Rank
 from lmkit.cli import finetune
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
+from lmkit.experiment.run import run
 from lmkit.measures.perplexity import perplexity
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -38,8 +40,6 @@ def composed(start: RunFolder, *overrides: str) -> dict:
 
 
 def finetuned(start: RunFolder, *overrides: str) -> RunFolder:
-    from lmkit.experiment.run import run
-
     return run(composed(start, *overrides))
 
 
@@ -110,16 +110,10 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     assert measure_runs(gradients, [child]).left_out == {}
     grandchild = finetuned(child, "max_epochs=1")
     start = grandchild.read_result().provenance["finetuned_from"]
-    assert start["identity"] == found_identity(child)
-
-
-def found_identity(folder: RunFolder) -> str:
-    return folder.read_result().identity
+    assert start["identity"] == child.read_result().identity
 
 
 def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
-    from lmkit.experiment.definition import define
-
     def digest(folder: RunFolder, *overrides: str) -> str:
         return define(composed(folder, *overrides)).identity.digest
 
@@ -129,7 +123,7 @@ def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_pa
     assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.checkpoints.every_minutes=7")
     assert own == digest(toy_run, "lr=3")  # as in that run
     assert own != digest(toy_run, "lr=4")
-    assert own != found_identity(toy_run)
+    assert own != toy_run.read_result().identity
     content = load_checkpoint(first.best)
     content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1e-3
     write_tensors(first.best, content)
@@ -159,7 +153,7 @@ def test_finished_it_is_skipped_and_a_larger_budget_goes_on(toy_run, tmp_path):
     assert child.read_result().budget.epochs == 2
 
 
-def test_other_commands_take_it_for_the_run_that_it_is(child, toy_run):
+def test_other_commands_take_it_for_the_run_that_it_is(child):
     rank = Rank(split="test", contexts=100, matrix="log_probs", checkpoint="best")
     (selected,) = select_runs("run", str(child.path.parent)).runs
     assert selected.folder.path == child.path
@@ -188,8 +182,6 @@ def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
 
 
 def test_weights_that_change_under_way_are_refused(first):
-    from lmkit.experiment.run import run
-
     config = composed(first)
     content = load_checkpoint(first.best)
     content["state_dict"]["head.transform.raw_slopes"] += 1

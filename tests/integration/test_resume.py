@@ -12,51 +12,28 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.stop_signals import HEARD_SIGNALS, INTERRUPTED, STOPPED
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests import tiny
 from tests.forked import spawner, start
+from tests.tiny import SMALL
 
-SMALL = [
-    "threads=1",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "trainer.log_every_n_steps=5",
-    "data.train_tokens=12000",
-    "data.valid_tokens=600",
-    "data.test_tokens=600",
-    "windows.batch_size=6",
-    "trunk.emb_dim=12",
-    "trunk.hidden_dim=16",
-    "trunk.out_dim=12",
-    "trunk.input_dropout=0.3",
-    "trunk.embed_dropout=0.1",
-    "trunk.weight_dropout=0.3",
-    "trunk.embedding_noise=0.1",
-    "head/mixture=softmaxes",
-    "head.mixture.num_experts=3",
-    "head/transform=plif",
-    "head.transform.knots=1000",
-    "trigger.epoch=6",
-    "objective.ar_weight=2",
-    "objective.tar_weight=1",
-    "optimizer.lr=10",
-    "max_epochs=14",
-]
+OPTIONS = (
+    *(*SMALL, "data.train_tokens=12000", "windows.batch_size=6", "trainer.log_every_n_steps=5"),
+    *("trunk.input_dropout=0.3", "trunk.embed_dropout=0.1", "trunk.weight_dropout=0.3"),
+    *("trunk.embedding_noise=0.1", "head/mixture=softmaxes", "head.mixture.num_experts=3"),
+    *("head/transform=plif", "head.transform.knots=1000", "trigger.epoch=6"),
+    *("objective.ar_weight=2", "objective.tar_weight=1", "optimizer.lr=10", "max_epochs=14"),
+)
 COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
-    return plain_config(compose("train", [*SMALL, f"runs_dir={runs_dir}", *overrides]))
-
-
-def train(config: dict) -> None:
-    from lmkit.experiment.run import run
-
-    run(config)
+    return tiny.composed(*OPTIONS, f"runs_dir={runs_dir}", *overrides)
 
 
 def to_the_end(config: dict) -> RunFolder:
@@ -93,7 +70,7 @@ def ask_after(config: dict, rows: int) -> bool:
 
 
 def started(config: dict) -> multiprocessing.process.BaseProcess:
-    process = spawner.Process(target=train, args=(config,))
+    process = spawner.Process(target=run, args=(config,))
     start(process)
     return process
 
@@ -184,45 +161,10 @@ def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
     assert_same_run(undisturbed, resumed)
 
 
-def test_a_finished_run_is_skipped(undisturbed):
-    folder = undisturbed
-    before = folder.result.stat().st_mtime_ns, folder.last.stat().st_mtime_ns
-    to_the_end(composed(folder.path.parent))
-    assert (folder.result.stat().st_mtime_ns, folder.last.stat().st_mtime_ns) == before
-
-
 def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
-    from lmkit.experiment.run import run
-
-    folder = undisturbed
     config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
     other = to_the_end(config)
     other.reopen()
-    other.last.write_bytes(folder.last.read_bytes())
+    other.last.write_bytes(undisturbed.last.read_bytes())
     with pytest.raises(UserError, match="another configuration"):
         run(config)
-
-
-def test_a_damaged_checkpoint_is_named(undisturbed, tmp_path):
-    from lmkit.experiment.run import run
-
-    config = composed(tmp_path, "max_epochs=1")
-    folder = to_the_end(config)
-    folder.reopen()
-    folder.last.write_bytes(folder.last.read_bytes()[:1000])
-    with pytest.raises(UserError, match=r"last\.ckpt is damaged"):
-        run(config)
-
-
-def test_a_loss_that_is_not_finite_stops_and_keeps_the_last_good_checkpoint(tmp_path):
-    from lmkit.experiment.run import run
-
-    exploding = ("optimizer.lr=1e38", "trainer.gradient_clip_val=1e38")
-    config = composed(tmp_path, *exploding, "max_epochs=3")
-    with pytest.raises(UserError, match=r"window \d+ of epoch \d+ is not finite.*optimizer\.lr"):
-        run(config)
-    (folder,) = (RunFolder(f.parent) for f in tmp_path.glob("*/config.yaml"))
-    assert folder.state() == "unfinished"
-    for checkpoint in folder.checkpoints.glob("*.ckpt"):
-        for name, weight in load_checkpoint(checkpoint)["state_dict"].items():
-            assert torch.isfinite(weight).all(), name

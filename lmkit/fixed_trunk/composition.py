@@ -59,8 +59,7 @@ def filled_in(config: DictConfig) -> DictConfig:
     trunk, start = config.get("trunk"), OmegaConf.select(config, "head.start")
     is_fixed = isinstance(trunk, DictConfig) and trunk.get("_target_") == TRUNK
     if not is_fixed:
-        if start == "trunk":
-            raise UserError("head.start=trunk needs trunk=fixed, which provides the decoder")
+        _require_own_parts(config)
         return config
     if "start" not in (config.get("head") or {}):
         raise UserError(
@@ -100,6 +99,14 @@ def filled_in(config: DictConfig) -> DictConfig:
             }
             OmegaConf.update(config, "head.transform", capped, merge=False)
     return config
+
+
+def _require_own_parts(config: DictConfig) -> None:
+    """Raises UserError for a part that only a fixed trunk could provide."""
+    if OmegaConf.select(config, "head.start") == "trunk":
+        raise UserError("head.start=trunk needs trunk=fixed, which provides the decoder")
+    if OmegaConf.select(config, "data.name") == "of_trunk":
+        raise UserError("data=of_trunk is for trunk=fixed trunk.of=RUN, whose text it is")
 
 
 def _run_source(config: DictConfig) -> _TrunkSource:

@@ -136,6 +136,7 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ("windows.bptt=abc", "windows.bptt must be a whole number of at least 5, but is 'abc'"),
         ("windows.batch_size=10000000", "choose a smaller windows.batch_size"),
         # data
+        ("data=of_trunk", "data=of_trunk is for trunk=fixed trunk.of=RUN, whose text it is"),
         ("data=penn", "data.root is not set: give the folder with penn/train.txt in it"),
         ("data=penn data.root=nowhere", "nowhere/penn/train.txt does not exist: data.root=nowhere"),
     ],

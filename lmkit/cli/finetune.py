@@ -95,12 +95,9 @@ def _require_lasting_schedule(config: Mapping[str, Any]) -> None:
 
 def _finished(place: str) -> RunFolder:
     """The selected run. Raises: UserError if it is not exactly one, or unfinished."""
-    folder = RunFolder(Path(place))
-    if folder.state() == "new":
-        return select_run("run", place).folder
-    if folder.state() == "unfinished":
+    if RunFolder(Path(place)).state() == "unfinished":
         raise UserError(
             f"run={place} has not finished: the command that trains it resumes it, and then it can "
             f"be finetuned"
         )
-    return folder
+    return select_run("run", place).folder

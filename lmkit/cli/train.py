@@ -12,7 +12,7 @@ from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first
-from lmkit.cli.entry import command_line, compose, entry_point, explained, plain_config
+from lmkit.cli.entry import command_line, composed_apart, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_list
 from lmkit.experiment.run import run
@@ -46,9 +46,8 @@ def train(
     folders = [str(folder.resolve()) for folder in config_folders(overrides)]
     line = options_first(overrides)
     options = list(takewhile(lambda each: not each.startswith("-"), line))
-    flags = [each for each in line[len(options) :] if each.startswith("-")]
     for override in line:
-        is_foreign = override in flags and override.partition("=")[0] not in CONFIG_DIR
+        is_foreign = override.startswith("-") and override.partition("=")[0] not in CONFIG_DIR
         if is_foreign or option_of(override) in (GROUP, "dry_run"):
             raise UserError(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
@@ -56,7 +55,7 @@ def train(
             )
     searched = [f"hydra.searchpath={folders}"] if folders else []
     with explained(overrides):
-        plain = plain_config(compose("train", [*implied(options), *searched]))
+        plain = composed_apart("train", [*implied(options), *searched])
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])

@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from hydra import initialize_config_dir
 
 import lmkit as package
+from lmkit.cli.command_line import CONFIGS
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
@@ -89,6 +91,9 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
     ):
         with pytest.raises(UserError, match=message):
             package.train(wrong)
+    in_an_application = initialize_config_dir(str(CONFIGS), version_base="1.3")  # of Hydra's
+    with in_an_application, pytest.raises(UserError, match=r"optimizer\.lr must be greater"):
+        package.train(["optimizer.lr=0"])
 
 
 def without_target(section: dict[str, object]) -> dict[str, object]:

@@ -80,10 +80,6 @@ def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_r
             ("a=runs head:softmaxes", "b=runs"),
             "selects none of the 7 runs of runs: there is head:gss, head:softmax",
         ),
-        (
-            ("a=runs", "b=runs", "metric=x"),
-            "Could not override 'metric'",
-        ),
         (("a=runs head:gss", "b=runs head:softmax", "out=c.txt"), "out=c.txt must be"),
     ],
 )

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
@@ -32,14 +30,6 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         return refused("train", *QUIET, *small, *line.split(" "))
 
     return run
-
-
-def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
-    command = [sys.executable, "-m", "lmkit", "train", "optimizer.lrr=1"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
-    assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("error: Could not override 'optimizer.lrr' (did you mean optimiz")
-    assert done.stderr.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -72,7 +62,6 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ("optimizer.lr=[1", "'optimizer.lr=[1' cannot be read as option=value"),
         ("optimizer.lr=1,2", "'optimizer.lr=1,2'; 1. To use it as a list, use key=[value1,val"),
         # choices
-        ("experiment=penn_moss", "did you mean penn_mos?"),
         ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, hidden, "),
         ("head/mixtures=none", "Could not override 'head/mixtures' (did you mean head/mixture?"),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
@@ -95,8 +84,6 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
         (f"x=[{300 * 'a'}", "aaa' cannot be read as option=value"),  # longer than a file's name
         ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
-        ("seed=", "seed: Value '' of type 'str' could not be converted to Integer"),
-        ("seed=1.5", "seed: Value '1.5' of type 'float' could not be converted to Integer"),
         ("dry_run=maybe", "dry_run: Value 'maybe' is not a valid bool"),
         ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
         ("seed=4294967296", "seed must be at most 4294967295, but is 4294967296"),
@@ -130,11 +117,9 @@ def test_a_mistake_is_one_line_on_stderr_and_a_failure(tmp_path):
         ("trunk.out_dim=40", "head.tie_weights=true needs trunk.out_dim (40) equal to"),
         ("head.tie_weights=maybe", "head.tie_weights must be true or false, but is 'maybe'"),
         ("head/transform=gss head.transform.k=0", "head.transform.k must be greater than 0"),
-        ("head/transform=gss head.transform.k=-2", "head.transform.k must be greater than 0"),
         ("trigger.epoch=0", "trigger.epoch must be a whole number of at least 1, but is 0"),
         ("schedule.bptt=abc", "schedule.bptt (windows.bptt unless set) must be a whole number of"),
         ("windows.bptt=abc", "windows.bptt must be a whole number of at least 5, but is 'abc'"),
-        ("windows.batch_size=10000000", "choose a smaller windows.batch_size"),
         # data
         ("data=of_trunk", "data=of_trunk is for trunk=fixed trunk.of=RUN, whose text it is"),
         ("data=penn", "data.root is not set: give the folder with penn/train.txt in it"),
@@ -150,25 +135,6 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
     assert "'experiment/penn_soft_max' (did you mean penn_softmax?); experiment= takes " in message
     for path in (CONFIGS / "experiment").glob("*.yaml"):
         assert path.stem in message
-
-
-@pytest.mark.parametrize(
-    ("content", "expected"),
-    [
-        (b"", "valid.txt is empty; it must hold at least one line of text"),
-        (b" \n", "valid.txt is empty"),
-        (b"a word\n caf\xe9\n", "valid.txt, line 2: the byte 0xe9 is not UTF-8 text"),
-        (None, "valid.txt does not exist: data.root="),
-    ],
-)
-def test_a_text_that_cannot_be_read_is_refused(content, expected, train_refused, tmp_path):
-    for split in ("train", "valid", "test"):
-        (tmp_path / f"{split}.txt").write_text("a few words\n" * 100)
-    if content is None:
-        (tmp_path / "valid.txt").unlink()
-    else:
-        (tmp_path / "valid.txt").write_bytes(content)
-    assert expected in train_refused(f"data=text data.root={tmp_path}")
 
 
 @pytest.mark.parametrize(
@@ -257,14 +223,6 @@ class Power(nn.Module):
         (
             "evaluate run=KEPT method=cache method.weight=1",
             "method.weight must be at least 0 and less",
-        ),
-        (
-            "evaluate run=KEPT method=cache method.theta_grid=[0]",
-            "method.theta must be greater than 0",
-        ),
-        (
-            "evaluate run=KEPT method=dynamic method.epsilon=0",
-            "method.epsilon must be greater than 0",
         ),
         (
             "evaluate run=KEPT search=true",

@@ -16,16 +16,12 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.data.toy import ToyLanguage
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
+from tests import tiny
 from tests.claims.conftest import typed_in
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 from tests.pretrained_models import make_tokenizer
 
-TINY = (
-    *("data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null"),
-    *("callbacks.spectrum=null", "conclusion.contexts=60", "windows.batch_size=10"),
-    *("trunk.emb_dim=6", "trunk.hidden_dim=8", "trunk.out_dim=6", "trunk.num_layers=2"),
-    *("windows.bptt=20", "optimizer.lr=5", "max_epochs=2", "switch_epoch=1"),
-)
+TINY = ("data=text", *(each for each in tiny.TINY if not each.startswith("data.")))
 SUBWORDS = "penn_softmax"  # the name of a published experiment, which a run of subwords is not
 BPE = ("data.tokenizer=bpe", "data.vocab_size=280")
 PRETRAINED = "pretrained_tokens"  # the name of a run whose tokenizer is one of transformers

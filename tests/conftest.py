@@ -64,7 +64,8 @@ TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt"), "asgd": ("ASGD", "_nt")
 PENN_SHA256 = CORPORA["penn"].sha256
 
 
-def _spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str, object]:
+def spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str, object]:
+    """As a result holds them."""
     return {
         "num_contexts": contexts,
         "num_columns": words,
@@ -170,12 +171,6 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
 
 
 @pytest.fixture(scope="session")
-def spectrum_measures() -> Callable[..., dict[str, object]]:
-    """Makes measures of a spectrum, as a result holds them."""
-    return _spectrum_measures
-
-
-@pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
     """Writes a finished run into a folder of runs; what is not said is as published on PTB."""
 
@@ -224,7 +219,7 @@ def make_run() -> Callable[..., Path]:
         names = RunNames(its_head, family_of(its_head), place, trunk, trigger_name, *corpus)
         folder = RunFolder.of(root, name, its_identity)
         folder.prepare(yaml.safe_dump(config), its_identity, names)
-        measures = _spectrum_measures(contexts, sizes[0], rank)
+        measures = spectrum_measures(contexts, sizes[0], rank)
         write_spectrum(final_spectrum(folder), np.geomspace(100.0, 1e-7, 400), measures)
         lines = ["step,epoch,train/ppl,valid/ppl,valid/ppl_raw,averaging,test/ppl"]
         for epoch in (1, 2, 3):
@@ -254,23 +249,11 @@ def make_run() -> Callable[..., Path]:
 @pytest.fixture
 def largest_numel() -> Callable[[Callable[[], object]], int]:
     """Elements of the largest tensor that any operation of a call returns."""
-
-    from torch import Tensor
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    class Largest(TorchDispatchMode):
-        numel = 0
-
-        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-            out = func(*args, **(kwargs or {}))
-            for x in out if isinstance(out, tuple | list) else [out]:
-                if isinstance(x, Tensor) and not x.is_sparse:
-                    self.numel = max(self.numel, x.numel())
-            return out
+    from tests.live_bytes import LiveBytes
 
     def watch(call: Callable[[], object]) -> int:
-        with Largest() as largest:
+        with LiveBytes() as live:
             call()
-        return largest.numel
+        return live.largest
 
     return watch

@@ -13,21 +13,22 @@ from torch.utils._python_dispatch import TorchDispatchMode
 class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """While it is on, counts the bytes of all tensors that are made and not yet gone.
 
-    `peak` is the most there were at a time, on any device. Tensors from before are not counted, nor
-    is what an operation needs for itself only.
+    `peak` is the most there were at a time, on any device, `largest` the elements of the largest
+    tensor. Tensors from before are not counted, nor is what an operation needs for itself only.
     """
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self._alive: set[int] = set()
-        self._bytes = self.peak = 0
+        self._bytes = self.peak = self.largest = 0
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         out = func(*args, **(kwargs or {}))
         for x in out if isinstance(out, tuple | list) else [out]:
-            if isinstance(x, Tensor):
+            if isinstance(x, Tensor) and not x.is_sparse:
+                self.largest = max(self.largest, x.numel())
                 self._count(x.untyped_storage())
         return out
 

@@ -9,9 +9,10 @@ import numpy as np
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.tracking.charts import PLOTTED_EPOCHS, epoch_charts
+from tests.conftest import spectrum_measures
 
 
-def test_few_epochs_are_shown_the_first_and_the_last_among_them(tmp_path: Path, spectrum_measures):
+def test_few_epochs_are_shown_the_first_and_the_last_among_them(tmp_path: Path):
     folder = RunFolder(tmp_path)
     for epoch in range(1, 31):
         path = epoch_spectrum(folder, epoch, "valid", "log_probs")

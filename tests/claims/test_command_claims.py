@@ -20,14 +20,11 @@ from tests.tiny import TINY
 STUDY = REPOSITORY / "docs/study/first/runs"
 
 
-def process(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "lmkit", *arguments],
-        capture_output=True,
-        text=True,
-        env=os.environ | environment,
-        timeout=120,
-    )
+def process(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Types a line in a process of its own; options are those of subprocess.run."""
+    command = [sys.executable, "-m", "lmkit", *arguments]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    return subprocess.run(command, text=True, timeout=120, **(pipes | options))
 
 
 def test_help_lists_every_command_with_a_line_and_is_quick():
@@ -87,7 +84,8 @@ def test_completion_knows_commands_options_choices_and_folders_and_prints_nothin
         (tmp_path / "runs" / folder).mkdir(parents=True)
     (tmp_path / "runs/sweeps/mine/manifest.json").write_text("{}")
     monkeypatch.chdir(tmp_path)
-    done = process("-sc", "query=bash", COMP_LINE=line, COMP_POINT=str(len(line)))
+    begun = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
+    done = process("-sc", "query=bash", env=os.environ | begun)
     assert (sorted(done.stdout.split()), done.stderr) == (sorted(expected.split()), "")
 
 
@@ -107,25 +105,22 @@ COMPARED = ["compare", f"a={STUDY}/penn_study-*", f"b={STUDY}/penn_study_*"]
     "arguments", [["--help"], ["train", "--help"], ["runs", str(STUDY)], COMPARED]
 )
 def test_a_command_whose_output_nobody_reads_ends_quietly(unread, arguments):
-    command = [sys.executable, "-m", "lmkit", *arguments]
-    ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
+    ended = process(*arguments, stdout=unread)
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
 def test_a_training_whose_output_nobody_reads_ends_with_its_result(unread, tmp_path):
-    command = [sys.executable, "-m", "lmkit", "train", *TINY]
-    ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+    ended = process("train", *TINY, stdout=unread, cwd=tmp_path)
     assert ended.stderr == ""
     assert len(list(tmp_path.glob("runs/*/result.json"))) == 1
 
 
 def test_a_mistake_is_told_where_the_output_is_not_read(unread):
-    command = [sys.executable, "-m", "lmkit", "train", "nothing=1"]
-    ended = subprocess.run(command, stdout=unread, stderr=subprocess.PIPE, text=True)
+    ended = process("train", "nothing=1", stdout=unread)
     assert ended.returncode == 1
     assert ended.stderr.startswith("error: Could not override 'nothing'")
     assert ended.stderr.count("\n") == 1
-    assert subprocess.run(command, stdout=unread, stderr=unread).returncode == 1
+    assert process("train", "nothing=1", stdout=unread, stderr=unread).returncode == 1
 
 
 @pytest.mark.parametrize("command", ["train", "describe", "evaluate", "finetune"])

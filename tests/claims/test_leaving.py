@@ -231,17 +231,6 @@ def test_signals_end_in_order_with_what_there_is_to_save(
         assert not run().last.exists()
 
 
-def test_under_nohup_a_closed_terminal_ends_nothing(lmkit, run, tmp_path):
-    (tmp_path / "at_step.py").write_text(AT_STEP)
-    (tmp_path / "signals").write_text(json.dumps({"3": [signal.SIGHUP]}))
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        lmkit(*LINE)
-    finally:
-        signal.signal(signal.SIGHUP, before)
-    assert run().state() == "finished"
-
-
 @pytest.mark.parametrize(
     ("number", "status"),
     [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, STOPPED), (signal.SIGHUP, STOPPED)],

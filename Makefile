@@ -6,7 +6,7 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxpro
   --dist=worksteal --durations=5 --durations-min=10
 CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
-.PHONY: setup run test test-slow test-faults test-mutants test-slurm bench lint
+.PHONY: setup run test test-slow test-faults test-mutants test-slurm bench
 
 setup: $(INSTALLED)
 
@@ -50,7 +50,3 @@ test-slurm: setup
 # Seconds a step of published experiments beside plain PyTorch; BENCH=penn_mos for a piece.
 bench: setup
 	$(BIN)/python -W ignore -m tests.benchmarks.bench_step $(BENCH)
-
-lint: setup
-	$(BIN)/ruff check --fix lmkit tests docs
-	$(BIN)/mypy

@@ -172,7 +172,7 @@ class ContextsOfRun(TrunkContexts):
         self._has_tokenizer = True
 
     def head(self) -> Head:
-        return self._model.head
+        return self._model().head
 
     def _decides(self) -> dict[str, object]:
         return super()._decides() | {"eval_length": self.eval_length}
@@ -204,8 +204,8 @@ class ContextsOfRun(TrunkContexts):
             )
         return content
 
-    @cached_property
     def _model(self) -> LanguageModel:
+        """Read where it is needed, and let go: training has its memory to itself."""
         import torch
 
         from lmkit.experiment.load import changed_classes, restored_model
@@ -232,7 +232,7 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.heads.predictor import exact_evaluation
         from lmkit.measures.contexts import with_bar
 
-        model, windows = self._model, EvalWindows(words, self.eval_length)
+        model, windows = self._model(), EvalWindows(words, self.eval_length)
         state = model.trunk.initial_state(words.targets_SB.shape[1])
         for window in with_bar(self.name, windows, windows.num_targets, "writing"):
             with exact_evaluation(model):
@@ -270,7 +270,7 @@ class ContextsOfPretrained(TrunkContexts):
         self.window, self.stride = window, stride
 
     def head(self) -> Head:
-        return self._loaded.model.head
+        return self._loaded().model.head
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
         size = self.text.text_size(split, self._text_vocabulary(vocabulary))
@@ -303,8 +303,8 @@ class ContextsOfPretrained(TrunkContexts):
         splits = (np.concatenate([begins, tokens]) for tokens in text[1:])
         return TextSplits(padded(text.vocabulary, self.num_words), *splits)
 
-    @cached_property
     def _loaded(self) -> LoadedPretrained:
+        """Read where it is needed, and let go: training has its memory to itself."""
         from lmkit.pretrained.loading import load_pretrained
         from lmkit.pretrained.source import Checkpoint
 
@@ -338,7 +338,7 @@ class ContextsOfPretrained(TrunkContexts):
 
     def _computed(self, tokens: np.ndarray) -> Iterator[Tensor]:
         """The contexts (n, 1, D) that each window adds, with a progress bar."""
-        loaded = self._loaded
+        loaded = self._loaded()
         windows = loaded.windows_of(tokens)
         shown = loaded.with_bar(windows, windows.num_targets, "writing")
         for hidden_n1D, _ in loaded.model.head_inputs(shown):

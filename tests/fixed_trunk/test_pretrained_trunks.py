@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import re
 import shutil
@@ -21,6 +22,7 @@ from lmkit.fixed_trunk.composition import implied
 from lmkit.fixed_trunk.start import start_as
 from lmkit.measures.perplexity import mean_nll
 from lmkit.pretrained.loading import load_pretrained
+from lmkit.pretrained.model import PretrainedModel
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
 from tests.evaluation.test_pretrained import TEXT, save_models
@@ -116,6 +118,18 @@ def test_the_columns_of_a_pretrained_trunk_are_cut_from_one_stream(config_of):
         part = slice(column * steps, (column + 1) * steps)
         assert torch.equal(four.targets_SB[:, column], one.targets_SB[part, 0])
         assert torch.equal(four.inputs_SB[:, column], one.inputs_SB[part, 0])
+
+
+def test_a_model_is_let_go_once_its_contexts_are_stored(config_of):
+    source = make(config_of("gpt2", "trunk.stride=9")["data"], "data", Corpus)
+    corpus, before = source.load(), models_in_memory()
+    corpus.columns("train", 4)
+    assert models_in_memory() == before
+
+
+def models_in_memory() -> int:
+    gc.collect()
+    return sum(type(each) is PretrainedModel for each in gc.get_objects())
 
 
 def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made, config_of):

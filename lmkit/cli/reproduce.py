@@ -47,16 +47,14 @@ def _run(name: str) -> None:
     @entry_point(f"{GROUP}/{name}", "the same command resumes")
     def run(config: DictConfig) -> None:
         plain_config(config)  # refuses unknown keys
-        wanted = OmegaConf.to_object(config)
-        assert isinstance(wanted, Reproduction)
+        stated = OmegaConf.to_object(config)
+        assert isinstance(stated, Reproduction)
+        wanted = stated.at_its_size()
         wanted.require_checkpoints()
         settings = HydraConfig.get()
         arguments = folder_arguments(settings)
         common = [each for each in arguments if each.startswith("hydra.")]
-        sweeps = [
-            plan_sweep(step, wanted, _axes_of(step.sweep, common))
-            for step in wanted.at_its_size().sweeps
-        ]
+        sweeps = [plan_sweep(s, wanted, _axes_of(s.sweep, common)) for s in wanted.sweeps]
         launcher = [
             each
             for each in settings.overrides.hydra

@@ -50,7 +50,7 @@ def plan_sweep(step: SweepStep, wanted: Reproduction, of_file: Axes) -> PlannedS
     """
     params, parts = of_file
     varied = {option for each in (params, *parts) for option in each}
-    of_size = {k: v for k, v in wanted.at_its_size().training.items() if k not in varied}
+    of_size = {k: v for k, v in wanted.size.training.items() if k not in varied}
     options = of_size | step.training | _flattened(wanted.training)
     changed = axes.as_overrides("training", options)
     settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
@@ -82,7 +82,6 @@ def commands(
         config_arguments: flags that give every command the user's own configurations.
         out: folder for the page.
     """
-    steps = wanted.at_its_size()
     every = [
         PlannedCommand(
             ["train", *sweep.overrides, *launcher], [name for name, _ in sweep.runs], sweep.name
@@ -92,21 +91,19 @@ def commands(
     finetuning = axes.as_overrides(
         "finetuning", wanted.size.finetuning | _flattened(wanted.finetuning)
     )
-    for step in steps.finetunings:
+    for step in wanted.finetunings:
         for name, where in _starts(step, wanted, sweeps):
             words = ["finetune", f"run={where}", *step.options, *finetuning]
             every.append(PlannedCommand(words, [name + FINETUNE]))
-    places = _places(wanted, sweeps)
-    for measure in steps.measures:
+    for measure in wanted.measures:
         if measured := _measured(measure, wanted, sweeps):
             more = [*measure.options, *wanted.size.measures.get(measure.command, [])]
             every.append(PlannedCommand([measure.command, f"run={_typed(measured)}", *more], []))
-    for study in steps.studies:
+    for study in wanted.studies:
         folder = as_value(f"{wanted.runs_dir}/synthetic")
-        every.append(
-            PlannedCommand(["study", study.study, f"runs_dir={folder}", *study.options], [])
-        )
-    every.append(PlannedCommand(_report(wanted, sweeps, places, out), []))
+        words = ["study", study.study, f"runs_dir={folder}", *study.options]
+        every.append(PlannedCommand(words, []))
+    every.append(PlannedCommand(_report(wanted, sweeps, out), []))
     return [each._replace(words=[*each.words, *config_arguments]) for each in every]
 
 
@@ -140,12 +137,11 @@ def _place(wanted: Reproduction, sweep: PlannedSweep) -> str:
 
 def _finetuned(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> dict[str, str]:
     """The patterns of the folders of finetuned runs, by their names."""
-    steps = wanted.at_its_size()
     names = dict.fromkeys(name for sweep in sweeps for name, _ in sweep.runs)
     return {
         f"{name}{FINETUNE}": f"{wanted.runs_dir}/{name}{FINETUNE}-*"
         for name in names
-        if steps.finetunes(name)
+        if wanted.finetunes(name)
     }
 
 
@@ -203,17 +199,9 @@ def _measured(step: MeasureStep, wanted: Reproduction, sweeps: Sequence[PlannedS
     return places + [folders for name, folders in finetuned if fnmatchcase(name, step.runs)]
 
 
-def _places(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> list[str]:
-    """All runs of the page."""
-    return [
-        *(_place(wanted, sweep) for sweep in sweeps),
-        *_finetuned(wanted, sweeps).values(),
-    ]
-
-
-def _report(
-    wanted: Reproduction, sweeps: Sequence[PlannedSweep], places: Sequence[str], out: str
-) -> list[str]:
+def _report(wanted: Reproduction, sweeps: Sequence[PlannedSweep], out: str) -> list[str]:
+    places = [_place(wanted, sweep) for sweep in sweeps]
+    places += _finetuned(wanted, sweeps).values()
     # all that a page begins with comes last: a line shows its options first
     title = f"{wanted.paper}, {wanted.table}"
     words = ["report", *wanted.report, f"out={as_value(out)}"]

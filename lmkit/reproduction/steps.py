@@ -5,7 +5,7 @@ These are Hydra's forms too: it checks names and types.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -87,45 +87,27 @@ class Reproduction:
     finetuning: dict[str, Any] = field(default_factory=dict)
     dry_run: bool = False
 
-    def is_possible(self) -> bool:
-        """Whether there are steps at the size that is chosen."""
-        steps = self._steps()
-        return bool(steps.sweeps or steps.studies)
-
-    def at_its_size(self) -> Steps:
-        """The steps at the size that is chosen. Raises: UserError when there are none."""
-        if not self.is_possible():
+    def at_its_size(self) -> Reproduction:
+        """With the steps of the size that is chosen. Raises: UserError when there are none."""
+        changes = vars(self.at.get(self.size.name, Changes()))
+        given = {name: value for name, value in changes.items() if value is not None}
+        size = replace(self.size, training=given.pop("training", self.size.training))
+        there = replace(self, size=size, **given)
+        if not (there.sweeps or there.studies):
             raise UserError(f"{self.table} of {self.paper} cannot be had at size={self.size.name}")
-        return self._steps()
+        return there
 
     def require_checkpoints(self) -> None:
         """Raises UserError where runs would keep no checkpoint for the steps that follow."""
-        steps = self.at_its_size()
         for option, given, needed in (
-            ("training", self.training, bool(steps.finetunings or steps.measures)),
-            ("finetuning", self.finetuning, bool(steps.finetunings and steps.measures)),
+            ("training", self.training, self.finetunings or self.measures),
+            ("finetuning", self.finetuning, self.finetunings and self.measures),
         ):
             if needed and given.get("keep") == "none":
                 raise UserError(
                     f"{option}.keep=none leaves later steps no checkpoint: take keep=best, and "
                     f"lmkit clean {self.runs_dir} keep=none once all is done"
                 )
-
-    def _steps(self) -> Steps:
-        ours = vars(self) | {"training": self.size.training}
-        changes = vars(self.at.get(self.size.name, Changes()))
-        return Steps(**{k: ours[k] if value is None else value for k, value in changes.items()})
-
-
-@dataclass(frozen=True)
-class Steps:
-    """What is run, in this order."""
-
-    sweeps: list[SweepStep]
-    finetunings: list[RunsStep]
-    measures: list[MeasureStep]
-    studies: list[StudyStep]
-    training: dict[str, Any]  # options of the size
 
     def finetunes(self, name: str) -> bool:
         """Whether runs of that name are finetuned."""

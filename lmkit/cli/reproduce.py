@@ -20,7 +20,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction.planning import Axes, commands, in_words, plan_sweep
-from lmkit.reproduction.running import run_all, run_command
+from lmkit.reproduction.running import run_all
 from lmkit.reproduction.steps import Reproduction
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import folder_arguments, option_of
@@ -71,7 +71,7 @@ def _run(name: str) -> None:
         sys.stdout.flush()
         if wanted.dry_run:
             return
-        if failed := run_all(every, wanted.runs_dir, run_command):
+        if failed := run_all(every, wanted.runs_dir):
             raise UserError(
                 f"failed, as shown above: {', '.join(failed)}; the same command retries"
             )

@@ -36,7 +36,7 @@ class PlannedCommand(NamedTuple):
     """A command of a reproduction."""
 
     words: list[str]  # after `lmkit`
-    trains: list[str]  # the names of the runs that it trains
+    trains: Sequence[str] = ()  # the names of the runs that it trains
     sweep: str = ""  # the name of the sweep that it trains
 
 
@@ -98,12 +98,12 @@ def commands(
     for measure in wanted.measures:
         if measured := _measured(measure, wanted, sweeps):
             more = [*measure.options, *wanted.size.measures.get(measure.command, [])]
-            every.append(PlannedCommand([measure.command, f"run={_typed(measured)}", *more], []))
+            every.append(PlannedCommand([measure.command, f"run={_typed(measured)}", *more]))
     for study in wanted.studies:
         folder = as_value(f"{wanted.runs_dir}/synthetic")
         words = ["study", study.study, f"runs_dir={folder}", *study.options]
-        every.append(PlannedCommand(words, []))
-    every.append(PlannedCommand(_report(wanted, sweeps, out), []))
+        every.append(PlannedCommand(words))
+    every.append(PlannedCommand(_report(wanted, sweeps, out)))
     return [each._replace(words=[*each.words, *config_arguments]) for each in every]
 
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
 
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction.planning import PlannedCommand
@@ -20,18 +21,15 @@ from lmkit.sweeps.status import standings
 
 _POLL_S = 0.2
 
-# Runs `lmkit WORDS`; returns its exit status.
-Run = Callable[[Sequence[str]], int]
 
-
-def run_all(commands: Sequence[PlannedCommand], runs_dir: str, run: Run) -> list[str]:
+def run_all(commands: Sequence[PlannedCommand], runs_dir: str) -> list[str]:
     """Runs the commands in order. Returns: those that failed.
 
     Raises: UserError when a sweep leaves nothing that the next command can use.
     """
     failed = []
     for command in commands:
-        status = run(command.words)
+        status = run_command(command.words)
         if status != 0:
             failed.append(f"lmkit {command.words[0]}")
         if command.sweep:
@@ -70,8 +68,14 @@ def run_command(words: Sequence[str]) -> int:
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # what is typed at this terminal reaches it once, from here
         )
+        is_told = False
         try:
-            _wait(process, signals)
+            while process.returncode is None:
+                if signals.requested and not is_told:
+                    process.send_signal(signals.requested)
+                    is_told = True
+                with suppress(subprocess.TimeoutExpired):
+                    process.wait(_POLL_S)
         except BaseException:  # such as Ctrl-C after another signal: it ends at once
             process.send_signal(signal.SIGINT)
             process.wait()
@@ -79,16 +83,3 @@ def run_command(words: Sequence[str]) -> int:
         if signals.requested:
             raise StopRequested(signals.requested)
     return process.returncode
-
-
-def _wait(process: subprocess.Popen[bytes], signals: StopSignals) -> None:
-    """Until the command has ended; hands on the first signal that is heard."""
-    is_told = False
-    while True:
-        try:
-            process.wait(_POLL_S)
-            return
-        except subprocess.TimeoutExpired:
-            if signals.requested and not is_told:
-                process.send_signal(signals.requested)
-                is_told = True

@@ -20,8 +20,8 @@ from omegaconf import OmegaConf
 
 from lmkit.cli import entry, reproduce
 from lmkit.errors.user_error import UserError
+from lmkit.reproduction import running
 from lmkit.reproduction.planning import commands
-from lmkit.reproduction.running import run_command
 from lmkit.reproduction.steps import PlannedSize, Reproduction, StudyStep
 from lmkit.runs.result import read_result
 from lmkit.runs.stop_signals import StopRequested
@@ -89,7 +89,7 @@ def mine(lmkit: Lmkit, my_conf: None, monkeypatch: pytest.MonkeyPatch) -> list[l
             return 1 if exit_.code else 0
         return 0
 
-    monkeypatch.setattr(reproduce, "run_command", run)
+    monkeypatch.setattr(running, "run_command", run)
     return commands
 
 
@@ -97,14 +97,14 @@ def mine(lmkit: Lmkit, my_conf: None, monkeypatch: pytest.MonkeyPatch) -> list[l
 def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     mine, lmkit, runs, tmp_path, monkeypatch, capsys
 ):
-    run = reproduce.run_command
+    run = running.run_command
 
     def interrupted(words: list[str]) -> int:
         if words[0] == "evaluate":
             raise KeyboardInterrupt
         return run(words)
 
-    monkeypatch.setattr(reproduce, "run_command", interrupted)
+    monkeypatch.setattr(running, "run_command", interrupted)
     with pytest.raises(SystemExit):
         lmkit(*LINE)
     assert "interrupted: the same command resumes" in capsys.readouterr().err
@@ -112,7 +112,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     trained = {folder.result: folder.result.stat().st_mtime_ns for folder in runs()}
     assert len(trained) == 4
     assert not (tmp_path / "reproductions").exists()
-    monkeypatch.setattr(reproduce, "run_command", run)
+    monkeypatch.setattr(running, "run_command", run)
     mine.clear()
     capsys.readouterr()
     lmkit(*LINE, "hydra/launcher=packed", "hydra.launcher.runs=2")
@@ -155,7 +155,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
 @pytest.mark.usefixtures("my_conf")
 def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     commands: list[list[str]] = []
-    monkeypatch.setattr(reproduce, "run_command", lambda words: commands.append(words) or 1)
+    monkeypatch.setattr(running, "run_command", lambda words: commands.append(words) or 1)
     launcher = [
         "hydra/launcher=slurm",
         "hydra.launcher.gpus=0",
@@ -300,7 +300,7 @@ def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkey
     sender = threading.Thread(target=send)
     sender.start()
     with pytest.raises(StopRequested):
-        run_command(["train"])
+        running.run_command(["train"])
     sender.join()
     assert f"SIG{(tmp_path / 'saved').read_text().strip()}" == number.name
 

@@ -35,8 +35,7 @@ def main() -> None:
 def _run(name: str) -> None:
     @entry_point(f"{GROUP}/{name}")
     def run(config: DictConfig) -> None:
-        from lmkit.studies.running import finish  # brings torch
-        from lmkit.studies.study import SyntheticStudy
+        from lmkit.studies.study import SyntheticStudy, finish  # brings torch
 
         options = plain_config(config)
         out, seed, threads = (options.pop(key) for key in ("runs_dir", "seed", "threads"))

@@ -34,7 +34,7 @@ PART_LR = {"mixture": 0.05, "transform": 0.3}
 
 
 class HeadSizes(NamedTuple):
-    """HeadSizes that some heads take."""
+    """Sizes that some heads take."""
 
     num_experts: int  # K of mixtures
     knots: int  # of PLIF

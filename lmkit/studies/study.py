@@ -1,4 +1,4 @@
-"""The contract of a study: a loop, a data frame, a figure.
+"""The contract of a study: a loop, a data frame, a figure; and how one is run.
 
 `conf/studies/<name>.yaml` names the class and holds its options with their defaults; the command
 `lmkit study <name>` finds it there.
@@ -8,12 +8,17 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+import torch
 from matplotlib.figure import Figure
 
 from lmkit.errors.user_error import require_count, require_list
+from lmkit.presentation.figures import save
+from lmkit.presentation.style import house_style
+from lmkit.runs.atomic import make_folder, remove_leftovers, replace_text
 
 
 class Findings(NamedTuple):
@@ -30,6 +35,19 @@ class SyntheticStudy(ABC):
     @abstractmethod
     def run(self, seed: int) -> Findings:
         """Measures. The seed decides every random draw."""
+
+
+def finish(study: SyntheticStudy, folder: Path, *, seed: int, threads: int) -> None:
+    """Runs it, prints its summary, and writes rows.csv and figure.svg into the folder."""
+    torch.set_num_threads(threads)
+    with house_style():
+        found = study.run(seed)
+        make_folder(folder)
+        remove_leftovers(folder)  # of a study that was killed
+        replace_text(folder / "rows.csv", found.rows.to_csv(index=False))
+        save(found.figure, folder / "figure.svg")
+    print(found.summary.to_string(index=False, float_format="{:.4g}".format))
+    print(f"written: {folder / 'rows.csv'}, {folder / 'figure.svg'}")
 
 
 def require_counts(option: str, values: Sequence[object], least: int = 1) -> None:

@@ -18,6 +18,7 @@ from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.launching import hand_over, make_launcher, write_into
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
+from lmkit.sweeps.quoting import as_value
 from lmkit.sweeps.status import Standing, estimate, standings
 
 Axes = Mapping[str, object]
@@ -59,7 +60,9 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     hand_over(launcher, sweep, left, config)
     ended = standings(sweep, left)
     _tidy(sweep, ended)  # after other processes too, which may have died at a run's end
-    tables.show_ended(console, sweep, ended)
+    tables.show_standings(console, f"sweep {sweep.manifest.name}", ended)
+    tables.show_failures(console, sweep, ended)
+    tables.say_command(console, "report", f"runs={as_value(str(sweep.path))}")
     return all(each.state != "failed" for each in ended)
 
 

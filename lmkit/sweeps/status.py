@@ -6,7 +6,6 @@ import glob
 import hashlib
 import json
 import statistics
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -70,12 +69,6 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
     return [_standing(sweep, point, locks) for point in every]
 
 
-def counts(standings: Sequence[Standing]) -> dict[str, int]:
-    """The number of points in each state, in the order of STATES."""
-    number = Counter(each.state for each in standings)
-    return {state: number[state] for state in STATES}
-
-
 def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     """The training time of all points that have not finished, by runs of their experiments on the
     same text: finished points of the sweep; if there are none, its running points; otherwise other
@@ -100,19 +93,18 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
 def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
     folder = sweep.run_folder(point)
     state = standing(folder, locks)
-    is_there = state != "new"
     if state == "finished":
         result = folder.read_result()
         if result.budget.suffices_for(point.budget):
             return _done(point, result)
         state = "unfinished"  # the point goes on with the run
+    rows: list[Row] = []
+    if state != "new":
+        with suppress(UserError):  # damaged: the run restores it when it resumes
+            rows = MetricsFile(folder.metrics).tail()
     failure = sweep.failure(point)
     if failure is not None and state != "running":
         state = "failed"
-    rows: list[Row] = []
-    if is_there:
-        with suppress(UserError):  # damaged: the run restores it when it resumes
-            rows = MetricsFile(folder.metrics).tail()
     latest = merged(rows)
     epoch = int(latest["epoch"]) if rows else None
     is_over = any("valid/ppl" in row for row in rows if row["epoch"] == epoch)

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Sequence
 
 from rich.console import Console
 from rich.markup import escape
 
 from lmkit.presentation.quantities import duration
-from lmkit.presentation.tables import Cell, Column, absent, counted, number, table_over
+from lmkit.presentation.tables import Cell, Column, counted, number, table_over
 from lmkit.presentation.terminal import to_terminal
-from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.sweeps.quoting import as_value, typed
-from lmkit.sweeps.status import Estimate, Standing, counts
+from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.sweeps.quoting import typed
+from lmkit.sweeps.status import STATES, Estimate, Standing
 
 
 def console() -> Console:
@@ -42,15 +43,9 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
 
 def summary(standings: Sequence[Standing]) -> str:
     """How many points are in each state, in one line."""
-    parts = [f"{count:,} {state}" for state, count in counts(standings).items() if count]
+    number = Counter(each.state for each in standings)
+    parts = [f"{number[state]:,} {state}" for state in STATES if state in number]
     return f"{counted(len(standings), 'run')}: {', '.join(parts)}"
-
-
-def show_ended(console: Console, sweep: SweepFolder, ended: Sequence[Standing]) -> None:
-    """The closing table: every point that was trained, then what failed and why."""
-    show_standings(console, f"sweep {sweep.manifest.name}", ended)
-    show_failures(console, sweep, ended)
-    say_command(console, "report", f"runs={as_value(str(sweep.path))}")
 
 
 def say_command(console: Console, *words: str) -> None:
@@ -61,8 +56,17 @@ def say_command(console: Console, *words: str) -> None:
 def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Standing]) -> None:
     """What failed and why, with the last lines of each log."""
     for each in standings:
-        if each.state == "failed" and each.failure is not None:
-            _show_failure(console, sweep, each.point, each.failure)
+        if each.state != "failed" or each.failure is None:
+            continue
+        log = sweep.log(each.point)
+        where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs elsewhere
+        console.print(
+            f"[red]failed[/] after {counted(each.failure.attempts, 'attempt')}: "
+            f"{escape(f'{each.point.label}: {each.failure.reason}{where}')}",
+            soft_wrap=True,
+        )
+        for line in each.failure.log_tail:
+            console.print(f"    {escape(line)}", style="dim", soft_wrap=True)
 
 
 def estimate_line(estimate: Estimate) -> str:
@@ -78,18 +82,6 @@ def estimate_line(estimate: Estimate) -> str:
     return line
 
 
-def _show_failure(console: Console, sweep: SweepFolder, point: Point, failure: Failure) -> None:
-    log = sweep.log(point)
-    where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs of their own
-    console.print(
-        f"[red]failed[/] after {counted(failure.attempts, 'attempt')}: {escape(point.label)}: "
-        f"{escape(failure.reason + where)}",
-        soft_wrap=True,
-    )
-    for line in failure.log_tail:
-        console.print(f"    {escape(line)}", style="dim", soft_wrap=True)
-
-
-def _left(standing: Standing) -> Cell:
+def _left(standing: Standing) -> Cell | None:
     seconds = standing.seconds_left if standing.state == "running" else None
-    return absent() if seconds is None else Cell(duration(seconds), seconds)
+    return None if seconds is None else Cell(duration(seconds), seconds)

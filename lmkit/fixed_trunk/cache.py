@@ -9,7 +9,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 
 from lmkit.presentation.quantities import data_size
-from lmkit.presentation.tables import Row, plain_table, word
+from lmkit.presentation.tables import Row, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.lock import LockHeld, RunLock
 
@@ -35,7 +35,7 @@ def clean(dry_run: bool, console: Console) -> None:
     folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
     sizes = [sum(file.stat().st_size for file in folder.glob("*")) for folder in folders]
     rows: list[Row] = [
-        [path.name, word(data_size(size))] for path, size in zip(folders, sizes, strict=True)
+        [path.name, data_size(size)] for path, size in zip(folders, sizes, strict=True)
     ]
     if rows:
         title = f"contexts in {cache_folder()}"

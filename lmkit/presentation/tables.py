@@ -60,8 +60,6 @@ def plain_table(
 ) -> Table:
     """A table of these rows, each with one entry per column."""
     cells = [[as_cell(entry) for entry in row] for row in rows]
-    if any(len(row) != len(columns) for row in cells):
-        raise ValueError(f"{title}: every row must have {len(columns)} entries")
     settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
     shown = [i for i, column in enumerate(settled) if column is not None]
     headings = [column for column in settled if column is not None]
@@ -102,25 +100,15 @@ def as_cell(entry: Entry) -> Cell:
     if isinstance(entry, Cell):
         return entry
     if isinstance(entry, str):
-        return word(entry)
+        return Cell(entry, entry)
     if isinstance(entry, int):
         return Cell(f"{entry:,}", entry)
     return number(entry)
 
 
-def word(text: str) -> Cell:
-    """A text."""
-    return Cell(text, text)
-
-
-def absent() -> Cell:
-    """A dash: nothing was measured, or published."""
-    return Cell(DASH, None)
-
-
 def number(value: float | None, digits: int = 2) -> Cell:
-    """A number with commas and so many digits."""
-    return absent() if value is None else Cell(decimal(value, digits), value)
+    """A number with commas and so many digits; a dash where nothing was measured, or published."""
+    return Cell(DASH, None) if value is None else Cell(decimal(value, digits), value)
 
 
 def counted(count: int, one: str, several: str = "") -> str:

@@ -26,8 +26,6 @@ from lmkit.sweeps.planning import plan
 from lmkit.sweeps.points import ConfigReader
 from lmkit.sweeps.quoting import as_value
 
-Train = Callable[[SweepFolder, Sequence[Point]], None]
-
 
 def make_launcher(context: HydraContext, task: TaskFunction, config: DictConfig) -> Launcher:
     """The launcher that `hydra/launcher` chooses.
@@ -97,7 +95,7 @@ def hand_over(
 
 
 def launch(
-    train: Train,
+    train: Callable[[SweepFolder, Sequence[Point]], None],
     loader: ConfigLoader,
     config: DictConfig,
     lines: Sequence[Sequence[str]],
@@ -134,8 +132,6 @@ def _job(sweep: SweepFolder, point: Point) -> JobReturn:
     if folder.finished_within(point.budget):
         job.return_value = folder.read_result().metrics["valid_ppl"]
     elif failure is not None:
-        job.return_value, job.status = (
-            UserError(f"{point.label}: {failure.reason}"),
-            JobStatus.FAILED,
-        )
+        job.status = JobStatus.FAILED
+        job.return_value = UserError(f"{point.label}: {failure.reason}")
     return job

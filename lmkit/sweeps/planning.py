@@ -11,7 +11,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from glob import glob
 from typing import NamedTuple
 
 import yaml
@@ -42,29 +43,25 @@ class Checked(NamedTuple):
     error: str | None  # what is wrong with it, in one line
 
 
-class Plan(NamedTuple):
-    """A sweep that is not saved yet."""
-
-    sweep: SweepFolder
-    points: list[Point]  # one a line, in order; of lines that mean one run, the same point
-
-
 def plan(
     loader: ConfigLoader,
     config: DictConfig,
     lines: Sequence[Line],
     reader: ConfigReader,
     console: Console,
-) -> Plan:
+) -> tuple[SweepFolder, list[Point]]:
     """The sweep of these lines, which says on the terminal what it does.
 
     Args:
         config: composed for the sweep itself, with Hydra's own section.
         lines: the overrides of each run.
 
+    Returns: the sweep, not saved yet, and a point a line, in order; of lines that mean one run, the
+        same point.
+
     Raises: UserError naming the bad point.
     """
-    name = name_of(config)
+    name = str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
     require_name(name)
     require_count("sweep.retries", config.sweep.retries, 0)
     lines = [tuple(reader.implied(line)) for line in lines]
@@ -89,12 +86,7 @@ def plan(
     arguments = config_arguments(config.hydra, "train")
     runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries
     sweep = SweepFolder.of(Manifest(name, runs_dir, here, retries, list(once.values()), arguments))
-    return Plan(sweep, [once[point.run] for point in every])
-
-
-def name_of(config: DictConfig) -> str:
-    """The sweep's name."""
-    return str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
+    return sweep, [once[point.run] for point in every]
 
 
 def common_options(config: DictConfig) -> list[str]:
@@ -127,10 +119,10 @@ def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checke
 
 def _checked(
     configs: Sequence[Config], config: DictConfig, reader: ConfigReader, console: Console
-) -> list[Checked]:
-    """Each point's run; up to the first bad point. Those that have finished need no check."""
+) -> Iterator[Checked]:
+    """Each point's run, up to the first bad point. Those that have finished need no check."""
     has_gpu = _has_gpu(config.hydra.launcher)
-    names = _names_in(configs[0]["runs_dir"])
+    names = {path.rpartition("-")[0] for path in glob("*-*", root_dir=configs[0]["runs_dir"])}
     finished: dict[int, Checked] = {}
     for i, each in enumerate(configs):
         if each["name"] in names:
@@ -140,21 +132,8 @@ def _checked(
     left = [each for i, each in enumerate(configs) if i not in finished]
     with console.status(f"checking {counted(len(left), 'run')}"):
         others = iter(check(left, has_gpu))
-    found = []
     for i in range(len(configs)):
-        checked = finished[i] if i in finished else next(others)
-        found.append(checked)
-        if checked.error is not None:
-            break
-    return found
-
-
-def _names_in(runs_dir: str) -> set[str]:
-    """What the runs in a folder are called, without their identities."""
-    try:
-        return {name.rpartition("-")[0] for name in os.listdir(runs_dir)}
-    except OSError:
-        return set()
+        yield finished[i] if i in finished else next(others)
 
 
 def _has_gpu(launcher: Mapping[str, object]) -> bool | None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 from collections.abc import Sequence
+from itertools import cycle, islice
 
 from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.runs.sweep_folder import Point, SweepFolder
@@ -38,23 +39,18 @@ class Packed:
             require_count("hydra.launcher.runs", runs)
         if devices is not None:
             require_list("hydra.launcher.devices", devices, "[0,1]", may_be_empty=True)
-        self._devices = visible_devices() if devices is None else [str(name) for name in devices]
-        if not self._devices and runs is None:
+        names = visible_devices() if devices is None else [str(name) for name in devices]
+        if not names and runs is None:
             raise UserError(
                 "there is no GPU to share out: set the number of runs at a time with "
                 "hydra.launcher.runs=N"
             )
-        self._runs = runs or len(self._devices) * per_device
+        each: list[Environment] = [{"CUDA_VISIBLE_DEVICES": name} for name in names] or [{}]
+        # of each slot: the devices in turn
+        self.environments = list(islice(cycle(each), runs or len(names) * per_device))
 
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
-        train_here(sweep, points, self.environments())
-
-    def environments(self) -> list[Environment]:
-        """What each slot adds to the environment of its runs: the devices in turn."""
-        if not self._devices:
-            return [{} for _ in range(self._runs)]
-        turns = (self._devices[i % len(self._devices)] for i in range(self._runs))
-        return [{"CUDA_VISIBLE_DEVICES": device} for device in turns]
+        train_here(sweep, points, self.environments)
 
 
 class Workers:

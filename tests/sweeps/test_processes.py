@@ -15,7 +15,7 @@ from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.sweep_folder import Failure
 from lmkit.sweeps import processes
 from lmkit.sweeps.backlog import Backlog
-from lmkit.sweeps.local import Packed, Workers, visible_devices
+from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import standings
 
@@ -202,18 +202,11 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs=N"):
         Packed(runs=None, devices=None, per_device=1)
-    assert Packed(runs=3, devices=None, per_device=1).environments() == [{}, {}, {}]
+    assert Packed(runs=3, devices=None, per_device=1).environments == [{}, {}, {}]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1, GPU-5")
     assert visible_devices() == ["1", "GPU-5"]
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs"):
         Packed(runs=0, devices=None, per_device=1)
-
-
-def test_points_left_to_workers_are_not_run(sweep_of, attempts, capsys):
-    sweep = sweep_of("ok")
-    Workers()(sweep, sweep.manifest.points)
-    assert capsys.readouterr().out == f"waiting for workers (1): lmkit sweep work {sweep.path}\n"
-    assert attempts(sweep) == [[]]
 
 
 def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):

@@ -18,7 +18,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import all_folders
 from lmkit.sweeps.axes import GROUP, read
-from lmkit.sweeps.quoting import search_path
+from lmkit.sweeps.quoting import quoted
 
 WIDTH = 100
 OF_SWEEPS = ("hydra/launcher",)  # groups that are not chosen by default
@@ -39,7 +39,8 @@ def help_text(config_name: str, arguments: Sequence[str]) -> str:
     overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
     single = [each for each in overrides if not read(each).is_sweep_override()]
     with hydra.initialize_config_dir(str(primary), version_base="1.3"):
-        line = [search_path(folders), *single]
+        searched = ",".join(quoted(f"file://{folder}") for folder in folders)
+        line = [f"hydra.searchpath=[{searched}]", *single]
         config = hydra.compose(config_name, line, return_hydra_config=True)
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     # Hydra does not list groups that take several choices

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -29,6 +30,13 @@ def p_text(p: float) -> str:
     if pd.isna(p):
         return DASH
     return f"{p:.3f}" if p >= 0.001 else f"{p:.1e}".replace("-", "−")
+
+
+def told_apart(labels: Iterable[str]) -> pd.Index[str]:
+    """An index in which equal labels have numbers: `GSS`, `GSS #2`."""
+    every = pd.Series(list(labels), dtype=object)
+    numbers = every.groupby(every).cumcount() + 1
+    return pd.Index(every.where(numbers == 1, every + " #" + numbers.astype(str)))
 
 
 def to_html(text: pd.DataFrame, key: str, classes: pd.DataFrame | None = None) -> str:

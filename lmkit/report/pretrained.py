@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import pandas as pd
 
+from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import DASH, decimal
 from lmkit.report.blocks import PageTable
-from lmkit.results.frame import Row, measured
+from lmkit.results.frame import Row, analyses_in, fields_of
 from lmkit.runs.folder import RunFolder
 
 _STEM = re.compile(r"rank_(?P<text>.+)_log_probs_(?P<contexts>\d+)(@\w+)?")
@@ -46,22 +47,15 @@ def pretrained(models: Sequence[RunFolder], left_out: dict[str, str]) -> PageTab
             lambda value, digits=digits: DASH if pd.isna(value) else decimal(float(value), digits)
         )
     text = pd.DataFrame(shown)
-    again = values.groupby(level=0).cumcount()
-    text.index = pd.Index([f"{name} #{n + 1}" if n else str(name) for name, n in again.items()])
+    text.index = told_apart(values.index)
     note = "Bits per byte compare on one text; ranks at equal contexts and vocabularies alone."
     return PageTable("pretrained", "Pretrained models", text, values, [note])
 
 
 def _rows(model: RunFolder, left_out: dict[str, str]) -> list[Row]:
-    unread: list[str] = []
-    fields = measured(model, unread)
-    left_out |= {f"{model.path.name}/{line.partition(': ')[0]}": line.partition(": ")[2]
-                 for line in unread}  # fmt: skip
-    by_stem: dict[str, Row] = {}
-    for column, value in fields.items():
-        named = next((m for s in _stems(model) if (m := column.startswith(f"{s}.") and s)), None)
-        if named:
-            by_stem.setdefault(named, {})[column.removeprefix(f"{named}.")] = value
+    stored, damaged = analyses_in(model)
+    left_out |= {f"{model.path.name}/{file}": why for file, why in damaged.items()}
+    by_stem = {stem: fields_of(content) for stem, content in stored.items()}
     shares = {
         content.get("pretrained.text_sha256"): content.get("share")
         for stem, content in by_stem.items()
@@ -74,7 +68,3 @@ def _rows(model: RunFolder, left_out: dict[str, str]) -> list[Row]:
             row |= {"share": shares.get(content.get("pretrained.text_sha256"))}
             found.append(row | {"contexts": int(about["contexts"])} | content)
     return found
-
-
-def _stems(model: RunFolder) -> list[str]:
-    return sorted((path.stem for path in model.analysis.glob("*.json")), key=len, reverse=True)

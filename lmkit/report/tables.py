@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from lmkit.presentation.styled import p_text, plus_minus, signed
+from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
 from lmkit.presentation.tables import DASH, counted, decimal, joined
 from lmkit.report.blocks import PageTable
 from lmkit.results.frame import ranks_in
@@ -60,7 +60,7 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
         columns, notes = _beside(known.loc[rest.index], contexts, beside, labels)
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs).join(columns)
-        folded.index = pd.Index(_unique(labels[rest.index].to_list()))
+        folded.index = told_apart(labels[rest.index])
         found.append(PageTable("further", title, folded, rest, notes, is_folded=True))
     return found
 
@@ -193,12 +193,3 @@ def _notes(
         )
     also = " also" if common else " not as published"
     return notes + [f"{joined(of)}{also}: {'; '.join(each)}." for each, of in rest.items() if each]
-
-
-def _unique(labels: list[str]) -> list[str]:
-    counts: dict[str, int] = {}
-    found = []
-    for label in labels:
-        counts[label] = counts.get(label, 0) + 1
-        found.append(label if counts[label] == 1 else f"{label} #{counts[label]}")
-    return found

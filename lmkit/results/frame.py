@@ -69,7 +69,7 @@ _RANKS = {
     "participation_ratio": "participation",
 }
 _RANK_FILE = re.compile(r"rank_(train|valid|test)_log_probs_\d+")
-_ABOUT_A_FILE = ("schema_version", "kind", "content_sha256")
+_ABOUT_A_FILE = ("schema_version", "kind")
 _PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _FAILED = 2  # times the median perplexity
 
@@ -165,18 +165,18 @@ def _row(folder: RunFolder) -> Row | None:
 
 
 def _finished(run: FinishedRun) -> Row:
-    result, budget = run.result, run.result.budget
-    config, unread = _config(run)
+    result = run.result
+    config: Mapping[str, Any] = {}
+    unread: list[str] = []
+    try:
+        config = run.folder.read_config()
+    except UserError as error:  # the identity decides the numbers
+        unread.append(str(error).replace(f"{run.folder.path}/", ""))
     is_finetuned = "finetuned_from" in run.settings
     row = _names(run.names, config) | {
         "experiment": result.experiment,
-        "seed": run.settings["seed"],
         "finetuned": result.experiment.removesuffix(FINETUNE) if is_finetuned else None,
-        "epochs": budget.epochs,
-        "stopped": budget.stopped,
-        "max_epochs": budget.max_epochs,
-        "patience": budget.patience,
-        "min_delta": budget.min_delta,
+        **vars(result.budget),
     }
     metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_spectrum")}
     row |= flat(metrics)
@@ -187,7 +187,13 @@ def _finished(run: FinishedRun) -> Row:
     row |= flat(run.settings)
     row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", _PATIENCE)}
     row |= flat(_mapping(config.get("data")), "data.")
-    row |= measured(run.folder, unread)
+    analyses, damaged = analyses_in(run.folder)
+    for stem, content in analyses.items():
+        if _RANK_FILE.fullmatch(stem):
+            row |= ranks_of(_mapping(content.get("spectrum")), str(content.get("split", "test")))
+        row |= fields_of(content, f"{stem}.")
+    unread += [f"{file}: {why}" for file, why in damaged.items()]
+    row |= {"unread": "; ".join(unread)} if unread else {}
     provenance = result.provenance
     git = _mapping(provenance.get("git"))
     return row | {
@@ -203,31 +209,20 @@ def _under_way(folder: RunFolder) -> Row:
     """What is known about an unfinished run. Raises: UserError when it is damaged."""
     latest = MetricsFile(folder.metrics).latest()
     known = folder.read_identity()
-    settings = known.settings
     return {
         "experiment": folder.path.name.rpartition("-")[0],
         **_names(known.names, folder.read_config()),
-        "seed": settings.get("seed"),
         "epochs": int(latest["epoch"]) if "epoch" in latest else None,
         "valid_ppl": latest.get("valid/ppl"),
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
-        **flat(settings),
+        **flat(known.settings),
     }
 
 
 def _names(names: RunNames, config: Mapping[str, Any]) -> Row:
     data = _mapping(config.get("data"))
     text, of = data.get("text"), str(data.get("folder") or "").rstrip("/").rpartition("/")[2]
-    return {
-        "head": names.head,
-        "family": names.family,
-        "place": names.place,
-        "trunk": names.trunk,
-        "trunk_of": of if isinstance(text, Mapping) else None,
-        "corpus": names.corpus,
-        "corpus_short": names.corpus_short,
-        "trigger": names.trigger,
-    }
+    return {**names._asdict(), "trunk_of": of if isinstance(text, Mapping) else None}
 
 
 def ranks_of(spectrum: Mapping[str, Any], split: str = "test") -> Row:
@@ -253,32 +248,24 @@ def add_defaults(rows: Iterable[Row]) -> None:
                 row |= {name: v for name, v in named.items() if name in stated - row.keys()}
 
 
-def measured(folder: RunFolder, unread: list[str]) -> Row:
-    """The fields of every analysis in a folder, of a run or a pretrained model.
-
-    Args:
-        unread: gets a line for each file that cannot be read; the row gets them all.
+def analyses_in(folder: RunFolder) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """What every analysis stored in a folder, of a run or a pretrained model, by the stem of its
+    file; and the files that cannot be read, with the reason.
     """
-    row: Row = {}
+    found: dict[str, dict[str, Any]] = {}
+    damaged: dict[str, str] = {}
     for path in sorted(folder.analysis.glob("*.json")):
         try:
-            content = parse_json(path.read_bytes())
+            found[path.stem] = parse_json(path.read_bytes())
         except (OSError, ValueError) as error:
-            unread.append(f"analysis/{path.name}: {error}")
-            continue
-        if _RANK_FILE.fullmatch(path.stem):
-            row |= ranks_of(_mapping(content.get("spectrum")), str(content.get("split", "test")))
-        fields = {key: value for key, value in content.items() if key not in _ABOUT_A_FILE}
-        row |= {f"{path.stem}.{k}": v for k, v in _leaves(fields) if not isinstance(v, list)}
-    return row | ({"unread": "; ".join(unread)} if unread else {})
+            damaged[f"analysis/{path.name}"] = str(error)
+    return found, damaged
 
 
-def _config(run: FinishedRun) -> tuple[Mapping[str, Any], list[str]]:
-    """The configuration; {} where it is damaged, and what is: the identity decides the numbers."""
-    try:
-        return run.folder.read_config(), []
-    except UserError as error:
-        return {}, [str(error).replace(f"{run.folder.path}/", "")]
+def fields_of(content: Mapping[str, Any], prefix: str = "") -> Row:
+    """The values that an analysis stored, by their dotted names; without lists."""
+    fields = {key: value for key, value in content.items() if key not in _ABOUT_A_FILE}
+    return {f"{prefix}{k}": v for k, v in _leaves(fields) if not isinstance(v, list)}
 
 
 def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
@@ -333,10 +320,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 class _Results(ModuleType):
     """`lmkit.results("runs")` calls the package, which has the name of the function."""
 
-    def __call__(
-        self, runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
-    ) -> pd.DataFrame:
-        return results(runs, runs_dir, columns)
+    __call__ = staticmethod(results)
 
 
 sys.modules["lmkit.results"].__class__ = _Results

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -41,5 +41,5 @@ class PageSection:
     key: str
     title: str
     lead: str = ""
-    tables: Sequence[PageTable] = field(default_factory=list)
-    figures: Sequence[PageFigure] = field(default_factory=list)
+    tables: Sequence[PageTable] = ()
+    figures: Sequence[PageFigure] = ()

@@ -70,7 +70,7 @@ def make_report(
         compared = first_screen.compared(against) if len(runs) else against
         sentences = first_screen.sentences(compared) if len(compared) else []
         sections = [_answer(compared)] if len(compared) else []
-        alone = list(first_screen.names(against)) if len(runs) else []
+        alone = first_screen.names(against) if len(runs) else []
         beside = nearest(runs, compose) if len(runs) else against
         for title_of in [name for name, _ in sentences] or alone:
             of = runs[runs["setting_title"] == title_of]
@@ -78,9 +78,8 @@ def make_report(
             sections.append(_setting(of, rows, beside, analyses, left_out))
         if models:
             sections.append(_models(models, analyses, left_out))
-        files = {"runs.csv": table.drop(columns="place", errors="ignore")}
-        last = _last_lines(runs, alone)
-        page = write_page(out, title, about, sentences, sections, last, left_out, files)
+        every, last = table.drop(columns="place"), _last_lines(runs, alone)
+        page = write_page(out, title, about, sentences, sections, last, left_out, every)
     return Report(page, left_out)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from textwrap import fill
 
 import pandas as pd
@@ -36,31 +35,29 @@ def compared(rows: pd.DataFrame) -> pd.DataFrame:
 
 def sentences(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """The title of each setting, and what its runs say."""
-    return [(of["setting_title"].iloc[0], _said(of)) for _, of in _settings(rows)]
+    return [(of["setting_title"].iloc[0], _said(of)) for of in _settings(rows)]
 
 
 def heads_by_settings(rows: pd.DataFrame) -> PageTable:
     """The table of the first screen; its CSV has a row a head of a setting, with all digits."""
     shown = rows.assign(cell=[_cell(row) for _, row in rows.iterrows()])
-    titles = list(dict.fromkeys(title for title, _ in sentences(rows)))
+    titles = list(dict.fromkeys(of["setting_title"].iloc[0] for of in _settings(rows)))
     text = shown.pivot(index="head_label", columns="setting_title", values="cell")
     classes = rows.pivot(index="head_label", columns="setting_title", values="verdict")
     rows = rows.sort_values(["is_baseline", "place", "head_label"], ascending=[False, True, True])
     order = list(dict.fromkeys(rows["head_label"]))
-    text, classes = (each.reindex(index=order, columns=titles) for each in (text, classes))
+    text = text.reindex(index=order, columns=titles).fillna(DASH)
     notes = []
     if differs := _differing(rows):
         notes.append(f"† The baseline differs in more than head and rate: {differs}.")
     notes += baselines_apart(rows)
-    return PageTable(
-        "heads", "Heads against the baseline", text.fillna(DASH), rows, notes, classes.fillna("")
-    )
+    return PageTable("heads", "Heads against the baseline", text, rows, notes, classes)
 
 
 def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     """Test perplexity over Press rank, a panel a setting; None where no head has a rank."""
     known = rows[rows["rank"].notna()] if "rank" in rows else rows.iloc[:0]
-    settings = [of for _, of in _settings(known) if len(of) >= _FEWEST]
+    settings = [of for of in _settings(known) if len(of) >= _FEWEST]
     if not settings:
         return None
     titles = [str(of["setting_title"].iloc[0]).split(", ") for of in settings]
@@ -104,10 +101,10 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     return PageFigure("rank", "Perplexity against rank", caption, drawn)
 
 
-def _settings(rows: pd.DataFrame) -> list[tuple[int, pd.DataFrame]]:
+def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:
     """Those with the most heads of several seeds first."""
-    found = [(int(str(number)), of) for number, of in rows.groupby("setting", sort=False)]
-    return sorted(found, key=lambda each: -int((each[1]["seeds"] > 1).sum()))
+    found = [of for _, of in rows.groupby("setting", sort=False)]
+    return sorted(found, key=lambda of: -int((of["seeds"] > 1).sum()))
 
 
 def _cell(row: pd.Series) -> str:
@@ -134,14 +131,14 @@ def _said(of: pd.DataFrame) -> str:
         return f"No run has the baseline's head; {best['head_label']} is lowest, at {lowest}."
     name = f"{base['head_label'].iloc[0]} ({decimal(base['test_ppl'].iloc[0], 2)})"
     clauses = []
-    for verdict, one, many in (("better", "does", "do"), ("worse", "does", "do")):
+    for verdict in ("better", "worse"):
         found = of[of["verdict"] == verdict].sort_values(
             "difference", ascending=verdict == "better"
         )
         if len(found):
             heads = [f"{r['head_label']} ({signed(r['difference'])}{APART * bool(r['apart'])})"
                      for _, r in found.iterrows()]  # fmt: skip
-            clauses.append(f"{joined(heads)} {one if len(heads) == 1 else many} {verdict}")
+            clauses.append(f"{joined(heads)} {'does' if len(heads) == 1 else 'do'} {verdict}")
     if clauses:
         clauses[0] += f" than {name}"
     undecided = of.loc[of["verdict"] == "open", "head_label"].to_list()
@@ -170,7 +167,7 @@ def _differing(rows: pd.DataFrame) -> str:
     )
 
 
-def names(rows: pd.DataFrame) -> Sequence[str]:
+def names(rows: pd.DataFrame) -> list[str]:
     """The titles of settings that the table leaves out, since one head alone was trained there."""
     counts = rows.groupby("setting")["head_label"].transform("size")
     return list(dict.fromkeys(rows.loc[counts == 1, "setting_title"]))

@@ -65,10 +65,10 @@ def _lines(best: pd.DataFrame, option: str, options: list[str]) -> list[_Line]:
     for _, alike in best.groupby(["head", *fixed], dropna=False, sort=False):
         if alike[option].nunique() >= _FEWEST:
             means = alike.groupby(option)[numbers].mean().rename(columns={at or "": "rank"})
-            found.append((len(means), alike, means))
-    found.sort(key=lambda each: -each[0])
-    varied = pd.concat([alike for _, alike, _ in found]) if found else best.iloc[:0]
-    return [_Line(_label(alike, varied, fixed), means) for _, alike, means in found[:_MOST_LINES]]
+            found.append((alike, means))
+    found.sort(key=lambda each: -len(each[1]))
+    varied = pd.concat([alike for alike, _ in found]) if found else best.iloc[:0]
+    return [_Line(_label(alike, varied, fixed), means) for alike, means in found[:_MOST_LINES]]
 
 
 def _label(alike: pd.DataFrame, varied: pd.DataFrame, fixed: list[str]) -> str:

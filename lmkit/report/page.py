@@ -29,14 +29,14 @@ def write_page(
     sections: Sequence[PageSection],
     last_lines: Sequence[str],
     left_out: Mapping[str, str],
-    files: Mapping[str, pd.DataFrame],
+    runs: pd.DataFrame,
 ) -> Path:
     """Writes everything into `out`, the page last, and returns the page.
 
     Args:
         sentences: of the first screen: each with the setting it is about.
         sections: the first is the answer's, if there are sentences.
-        files: further tables, by the names of their CSV files.
+        runs: every run with all that is known of it.
 
     Raises: UserError when `out` cannot be written; LockHeld while another process writes there.
     """
@@ -50,8 +50,7 @@ def write_page(
             temporary.unlink(missing_ok=True)
         remove_leftovers(out / "tables")
         remove_leftovers(out / "figures")
-        for name, table in files.items():
-            _write(out / "tables" / name, table.to_csv().encode())
+        _write(out / "tables" / "runs.csv", runs.to_csv().encode())
         templates = Environment(loader=PackageLoader("lmkit.report", "."), autoescape=True,
                                 trim_blocks=True, lstrip_blocks=True)  # fmt: skip
         html = templates.get_template("page.html").render(
@@ -61,17 +60,13 @@ def write_page(
             sections=[_section(section, out) for section in sections],
             last_lines=last_lines,
             left_out=left_out,
-            files=list(files),
         )
         _write(out / PAGE, html.encode())
     return out / PAGE
 
 
 def _section(section: PageSection, out: Path) -> Fields:
-    return {
-        "key": section.key,
-        "title": section.title,
-        "lead": section.lead,
+    return vars(section) | {
         "tables": [_table(table, f"{section.key}_{table.key}", out) for table in section.tables],
         "figures": [_figure(each, f"{section.key}_{each.key}", out) for each in section.figures],
     }
@@ -81,8 +76,7 @@ def _table(table: PageTable, stem: str, out: Path) -> Fields:
     _write(out / "tables" / f"{stem}.csv", table.values.to_csv().encode())
     _write(out / "tables" / f"{stem}.tex", to_latex(table.text, stem, table.title).encode())
     html = to_html(table.text, stem, table.classes)
-    return {"stem": stem, "title": table.title, "html": Markup(html), "notes": table.notes,
-            "is_folded": table.is_folded}  # fmt: skip
+    return vars(table) | {"stem": stem, "html": Markup(html)}
 
 
 def _figure(each: PageFigure, stem: str, out: Path) -> Fields:
@@ -90,7 +84,7 @@ def _figure(each: PageFigure, stem: str, out: Path) -> Fields:
     _write(out / "figures" / f"{stem}.svg", svg.encode())
     _write(out / "figures" / f"{stem}.pdf", to_pdf(each.figure))
     element = for_page(svg, stem, str(escape(each.title)))
-    return {"stem": stem, "title": each.title, "caption": each.caption, "svg": Markup(element)}
+    return vars(each) | {"stem": stem, "svg": Markup(element)}
 
 
 def _write(path: Path, content: bytes) -> None:

@@ -264,7 +264,7 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
         "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
         "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},
         "holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
-        "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)]))[1:], 2),
+        "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)])), 2),
     }
 
 

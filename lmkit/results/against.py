@@ -10,7 +10,7 @@ import pandas as pd
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, RATES, best_rate, heads, most_contexts
 from lmkit.results.labels import differing, labels
-from lmkit.results.stats import difference, holm
+from lmkit.results.stats import MeanDifference, difference, holm
 
 LEVEL = 0.05  # of Holm's p, from which on nothing is said of a difference's sign
 
@@ -55,19 +55,8 @@ def _varied(chosen: pd.DataFrame) -> list[str]:
 
 
 def _means(members: pd.DataFrame, contexts: int | None) -> dict[str, object]:
-    first = members.iloc[0]
-    row: dict[str, object] = {
-        name: first[name]
-        for name in (
-            "setting",
-            "setting_title",
-            "head",
-            "head_label",
-            "label",
-            "place",
-            "is_baseline",
-        )
-    }
+    names = ["setting", "setting_title", "head", "head_label", "label", "place", "is_baseline"]
+    row: dict[str, object] = dict(members.iloc[0][names])
     row |= {"seeds": len(members), "contexts": contexts}
     for column in ("train_ppl", "valid_ppl", "test_ppl"):
         values = members[column].astype(float)
@@ -98,9 +87,7 @@ def _baseline(
 
 
 def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
-    empty: dict[str, Any] = dict.fromkeys(
-        (*("difference", "low", "high", "p_welch", "p_student"), "valid_difference"), np.nan
-    )
+    empty: dict[str, Any] = MeanDifference(np.nan)._asdict() | {"valid_difference": np.nan}
     empty |= {"baseline": None, "baseline_ppl": np.nan}
     if base is None:
         return {**empty, "differs": ()}

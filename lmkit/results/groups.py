@@ -126,11 +126,10 @@ def _usual(best: pd.DataFrame, of: list[str]) -> pd.Series[bool]:
 
 
 def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    left_out = {
-        str(name): "it has not finished" if pd.isna(row["reason"]) else str(row["reason"])
-        for name, row in table[~table["state"].isin(["finished", "failed"])].iterrows()
-    }
-    ended = table[table["state"].isin(["finished", "failed"])]
+    has_ended = table["state"].isin(["finished", "failed"])
+    reasons = table.loc[~has_ended, "reason"].fillna("it has not finished")
+    left_out = {str(name): str(reason) for name, reason in reasons.items()}
+    ended = table[has_ended]
     values = ended[list(PERPLEXITIES)].astype("float64")
     diverged = values.replace(np.inf, np.nan).isna().any(axis=1)
     left_out |= dict.fromkeys(ended.index[diverged], "it diverged: a perplexity is not finite")

@@ -97,16 +97,12 @@ def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:
             shown = shown.assign(**{option: _class_names(shown[option])})
     texts = []
     for _, row in shown.iterrows():
-        of_head = (in_words(o, row) for o in options if not _is_absent(o, row))
-        texts.append(tuple(dict.fromkeys(of_head)))
+        # a head without a part, such as a whole decoder, needs no word
+        there = [o for o in options if not (o.startswith("head.") and pd.isna(row[o]))]
+        texts.append(tuple(dict.fromkeys(in_words(option, row) for option in there)))
     numbers = {words: i + 1 for i, words in enumerate(dict.fromkeys(texts))}
     head = str(peers["head"].iloc[0])
     return [_label(head, words, numbers[words]) for words in texts]
-
-
-def _is_absent(option: str, row: pd.Series[Any]) -> bool:
-    """A head without a part, such as a whole decoder, needs no word."""
-    return option.startswith("head.") and bool(pd.isna(row[option]))
 
 
 def _class_names(paths: pd.Series[str]) -> pd.Series[str]:

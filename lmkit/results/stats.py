@@ -42,7 +42,6 @@ class PairedDifference(NamedTuple):
 class RankCorrelation(NamedTuple):
     """Pearson's r of log rank and perplexity, with Fisher's 95 % interval."""
 
-    n: int
     r: float
     low: float
     high: float
@@ -114,4 +113,4 @@ def correlation(rank: Sequence[float], ppl: Sequence[float]) -> RankCorrelation 
         return None
     found = scipy.stats.pearsonr(np.log(points["rank"]), points["ppl"])
     low, high = found.confidence_interval(0.95)
-    return RankCorrelation(len(points), float(found.statistic), float(low), float(high))
+    return RankCorrelation(float(found.statistic), float(low), float(high))

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from lmkit.results.frame import results
-from lmkit.results.groups import best_rate, grouped, heads, most_contexts, summary
+from lmkit.results.groups import best_rate, grouped, heads, summary
 from tests.results.forging import change
 
 
@@ -107,18 +107,6 @@ def test_an_option_of_a_users_mixture_makes_groups_whatever_its_name(tmp_path, m
     assert groups_in(tmp_path) == {"MoS (hidden dim 10)": 1, "MoS (hidden dim 20)": 1}
 
 
-def test_a_failed_run_is_a_group_of_its_own_and_a_diverged_one_none(tmp_path, make_run):
-    for seed in (1, 2, 3):
-        make_run(tmp_path, seed)
-    make_run(tmp_path, 4, 200.0)
-    diverged = make_run(tmp_path, 5)
-    change(diverged, "result.json", lambda c: c["metrics"].update(test_ppl=float("inf")))
-    runs, left_out = grouped(results(str(tmp_path)))
-    assert groups_in(tmp_path) == {"Softmax": 3, "Softmax, failed": 1}
-    assert left_out == {diverged.name: "it diverged: a perplexity is not finite"}
-    assert len(best_rate(runs)) == len(heads(runs)) == 3
-
-
 def test_settings_are_corpora_and_trunks_and_no_two_have_one_title(tmp_path, make_run):
     make_run(tmp_path)
     make_run(tmp_path, train_tokens=200000)
@@ -171,14 +159,6 @@ def test_heads_are_those_trained_as_most(tmp_path, make_run):
     chosen = heads(runs)
     assert chosen["max_epochs"].unique().tolist() == [750]
     assert chosen.groupby("head")["seed"].size().to_dict() == {"Softmax": 2, "GSS": 2}
-
-
-def test_ranks_are_taken_at_the_contexts_of_most_groups(tmp_path, make_run):
-    make_run(tmp_path, 1, contexts=10000)
-    make_run(tmp_path, 1, contexts=10000, transform="gss")
-    make_run(tmp_path, 1, contexts=82429, mixture="softmaxes")
-    runs, _ = grouped(results(str(tmp_path)))
-    assert most_contexts(runs) == 10000
 
 
 def test_of_a_grid_the_lowest_on_valid_stands_for_its_head(tmp_path, make_run):

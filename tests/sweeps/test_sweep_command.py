@@ -22,17 +22,6 @@ def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
     command.main()
 
 
-def test_work_trains_what_is_left_and_status_tells(sweep_of, attempts, monkeypatch, capsys):
-    sweep = sweep_of("ok", "killed", "ok")
-    typed(monkeypatch, "work", str(sweep.path))
-    assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
-    capsys.readouterr()
-    typed(monkeypatch, "work", str(sweep.path))  # nothing is left
-    assert [len(each) for each in attempts(sweep)] == [1, 2, 1]
-    typed(monkeypatch, "status", "mine", f"runs_dir={sweep.runs_dir}")
-    assert "3 runs: 3 finished" in capsys.readouterr().out
-
-
 def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys):
     sweep = sweep_of("fails")
     for arguments in (["work", str(sweep.path)], ["status", str(sweep.path)]):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -75,7 +76,10 @@ def make_report(
         for title_of in [name for name, _ in sentences] or alone:
             of = runs[runs["setting_title"] == title_of]
             rows = against[against["setting_title"] == title_of]
-            sections.append(_setting(of, rows, beside, analyses, left_out))
+            section = _setting(of, rows, beside, analyses, left_out)
+            if section.key in {each.key for each in sections}:  # titles may differ in signs alone
+                section = replace(section, key=f"{section.key}_{len(sections)}")
+            sections.append(section)
         if models:
             sections.append(_models(models, analyses, left_out))
         every, last = table.drop(columns="place"), _last_lines(runs, alone)

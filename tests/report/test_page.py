@@ -321,3 +321,14 @@ def test_a_report_imports_no_torch():
     code = "import sys, lmkit.cli.report, lmkit.report.contents; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_settings_whose_titles_differ_in_signs_alone_have_files_of_their_own(tmp_path, make_run):
+    for trunk, dim in (("Own", 400), ("Own†", 300)):
+        for seed, ppl in enumerate(SOFTMAX, 1):
+            of_trunk = {"trunk": trunk, "options": {"trunk.hidden_dim": dim}}
+            make_run(tmp_path / "runs", seed, ppl, **of_trunk)
+            make_run(tmp_path / "runs", seed, ppl - dim / 400, transform="gss", **of_trunk)
+    page_of(tmp_path / "runs", tmp_path / "out")
+    texts = [path.read_text() for path in (tmp_path / "out").rglob("*own*groups*.csv")]
+    assert len(texts) == len(set(texts)) == 2

@@ -42,6 +42,7 @@ HERE = Path(__file__).parent
 EPOCHS = HERE / "epochs.csv"
 PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
+NEAREST = {"penn_mos_nt": "mos_ptb", "wt2_softmax_nt": "gluonnlp_wt2_1150"}  # log, in its settings
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
 Row = tuple[int, int, int, str]  # of a table: its kind, the epoch, a place in it, its name
 RUN = ["experiment", "seed", "precision"]
@@ -96,19 +97,19 @@ def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def table(ours: pd.DataFrame, experiment: str) -> str:
     """In Markdown, what our runs and the logs print; and by how many per cent each of ours is above
-    the first of theirs.
+    the log that is nearest in settings.
     """
     mine = {name: rows_of(of) for name, of in by_run(ours).items()}
     logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})
     theirs = {log: rows_of(of) for log, of in logs.groupby("log", sort=False)}
     for log in theirs.keys() & PRINTED_FIRST.keys():
         theirs[log] |= of_windows(PRINTED_FIRST[log])
-    first = next(iter(theirs))
-    lines = [["printed", "epoch", *mine, *theirs, f"lmkit above {first}"]]
+    nearest = NEAREST[experiment]
+    lines = [["printed", "epoch", *mine, *theirs, f"lmkit above {nearest}"]]
     lines += [["---"] * len(lines[0])]
     for row in sorted({row for of in mine.values() for row in of}):
         values = np.array([of.get(row, np.nan) for of in (*mine.values(), *theirs.values())])
-        above = 100 * (values[: len(mine)] / theirs[first].get(row, np.nan) - 1)
+        above = 100 * (values[: len(mine)] / theirs[nearest].get(row, np.nan) - 1)
         percents = ", ".join(signed(each, 1) for each in above if not np.isnan(each))
         shown = [plus_minus(value, np.nan, 1) for value in values]
         _, epoch, _, name = row
@@ -140,7 +141,8 @@ def of_windows(printed: Iterable[float]) -> dict[Row, float]:
 def drawn(ours: pd.DataFrame) -> str:
     """As SVG, valid perplexity over epochs: published logs as lines, our runs as points."""
     experiments = ours["experiment"].unique()
-    figure = Figure((COLUMN[0] * len(experiments), COLUMN[1]), layout="constrained")
+    size = COLUMN[0] * len(experiments), 1.4 * COLUMN[1]
+    figure = Figure(size, layout="constrained")
     all_axes = figure.subplots(1, len(experiments), squeeze=False)[0]
     for axes, name in zip(all_axes, experiments, strict=True):
         runs = ours[ours["experiment"] == name]
@@ -154,7 +156,7 @@ def drawn(ours: pd.DataFrame) -> str:
         axes.set(xlabel="epoch", ylabel="valid perplexity")
         integer_ticks(axes.xaxis)
         log_perplexities(axes)
-        axes.legend()
+        axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return to_svg(figure, "full_size")
 
 

@@ -205,7 +205,7 @@ class ContextsOfRun(TrunkContexts):
         return content
 
     def _model(self) -> LanguageModel:
-        """Read where it is needed, and let go: training has its memory to itself."""
+        """Read for each split that is not stored, and let go: training has its memory."""
         import torch
 
         from lmkit.experiment.load import changed_classes, restored_model
@@ -304,7 +304,7 @@ class ContextsOfPretrained(TrunkContexts):
         return TextSplits(padded(text.vocabulary, self.num_words), *splits)
 
     def _loaded(self) -> LoadedPretrained:
-        """Read where it is needed, and let go: training has its memory to itself."""
+        """Read for each split that is not stored, and let go: training has its memory."""
         from lmkit.pretrained.loading import load_pretrained
         from lmkit.pretrained.source import Checkpoint
 

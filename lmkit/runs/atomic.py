@@ -91,7 +91,7 @@ def make_folder(folder: Path) -> None:
 
 
 def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
-    """Renames `path` to `aside`. Raises: UserError naming `aside`; what `before_rename` raises."""
+    """Renames `path` to `aside`. Raises: UserError naming either; what `before_rename` raises."""
     _rename(path, aside, before_rename)  # syncs the new name before the one that goes
     with _naming(path):
         sync_folder(path.parent)

@@ -97,11 +97,10 @@ class LayeredTrunk(Trunk):
     (Parthiban et al. 2021, supplement section 2)."""
 
     def __post_init__(self) -> None:
-        options = vars(self)
         for name in ("emb_dim", "hidden_dim", "out_dim", "num_layers"):
-            require_count(f"trunk.{name}", options[name])
+            require_count(f"trunk.{name}", getattr(self, name))
         for place in ("embed", "input", "hidden", "output", "weight"):
-            require_rate(f"trunk.{place}_dropout", options[f"{place}_dropout"])
+            require_rate(f"trunk.{place}_dropout", getattr(self, f"{place}_dropout"))
         require_at_least("trunk.embedding_noise", self.embedding_noise, 0)
         super().__init__(self.num_words, self.emb_dim, self.out_dim)
 

@@ -1,8 +1,8 @@
 """A run, from its configuration to its result: what `lmkit train` and `lmkit finetune` do.
 
     define     what decides the run's numbers, and so its folder
-    make       corpus, batches, model, callbacks, loggers, Trainer, each once; a mistake is refused
-               here, before there is a folder
+    make       corpus, batches, model, callbacks, Trainer; a mistake is refused here, one in a
+               logger too, before there is a folder
     lock       one process at a time trains the run
     fit        from the start or the last checkpoint, until the budget is spent
     conclude   measure the best weights on test

@@ -42,7 +42,8 @@ HERE = Path(__file__).parent
 EPOCHS = HERE / "epochs.csv"
 PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
-NEAREST = {"penn_mos_nt": "mos_ptb", "wt2_softmax_nt": "gluonnlp_wt2_1150"}  # log, in its settings
+# Of each experiment, the log that is nearest in settings.
+NEAREST = {"penn_mos_nt": "mos_ptb", "wt2_softmax_nt": "gluonnlp_wt2_1150"}
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
 Row = tuple[int, int, int, str]  # of a table: its kind, the epoch, a place in it, its name
 RUN = ["experiment", "seed", "precision"]
@@ -97,7 +98,7 @@ def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:
 
 def table(ours: pd.DataFrame, experiment: str) -> str:
     """In Markdown, what our runs and the logs print; and by how many per cent each of ours is above
-    the log that is nearest in settings.
+    the nearest log.
     """
     mine = {name: rows_of(of) for name, of in by_run(ours).items()}
     logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})

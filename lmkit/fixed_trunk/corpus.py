@@ -205,7 +205,7 @@ class ContextsOfRun(TrunkContexts):
         return content
 
     def _model(self) -> LanguageModel:
-        """Read for each split that is not stored, and let go: training has its memory."""
+        """Read anew for each split that is not stored, so that training has the memory."""
         import torch
 
         from lmkit.experiment.load import changed_classes, restored_model
@@ -304,7 +304,7 @@ class ContextsOfPretrained(TrunkContexts):
         return TextSplits(padded(text.vocabulary, self.num_words), *splits)
 
     def _loaded(self) -> LoadedPretrained:
-        """Read for each split that is not stored, and let go: training has its memory."""
+        """Read anew for each split that is not stored, so that training has the memory."""
         from lmkit.pretrained.loading import load_pretrained
         from lmkit.pretrained.source import Checkpoint
 

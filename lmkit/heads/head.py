@@ -192,8 +192,9 @@ class Head(nn.Module):
     def transform_curve(self, logits_n: Tensor) -> Tensor:
         """What the transform makes of some values, (n,); the median over words if they differ."""
         grid_nV = logits_n.unsqueeze(1).expand(-1, len(self.decoder_bias)).contiguous()
-        values_n: Tensor = self.transform(grid_nV).median(dim=1).values
-        return values_n
+        # sorted, as a GPU has no deterministic `median`
+        values_nV: Tensor = self.transform(grid_nV).sort(dim=1).values
+        return values_nV[:, (values_nV.shape[1] - 1) // 2]
 
     @torch.no_grad()
     def factors(self, hidden_TBD: Tensor) -> tuple[Tensor, Tensor]:

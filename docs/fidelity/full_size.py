@@ -3,7 +3,8 @@
     python docs/fidelity/full_size.py [FOLDER ...]
 
 keeps the epochs of these runs, finished or not, in `epochs.csv`, draws `full_size.svg` and writes
-the tables of `docs/fidelity.md` from what is kept.
+the tables of `docs/fidelity.md` from what is kept. Runs that have ended lie in `runs`, by
+`copy_finished` of `docs/study/keeping.py`; what the last table says of ranks is theirs.
 
 What a log prints is not quite a perplexity, so ours is put into its terms. The authors' program
 prints a mean of every 200 windows: it divides the first, of 201, by 200, and drops what is left at
@@ -16,37 +17,46 @@ from __future__ import annotations
 import argparse
 import itertools
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from lmkit.presentation.figure_files import to_svg
 from lmkit.presentation.style import (
     COLUMN,
     DASHES,
     house_style,
-    integer_ticks,
     log_perplexities,
     marks,
 )
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH
+from lmkit.results.frame import ranks_in, results
 from lmkit.results.published import published_curves
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 
 HERE = Path(__file__).parent
-EPOCHS = HERE / "epochs.csv"
+EPOCHS, RUNS = HERE / "epochs.csv", HERE / "runs"
 PRINTED_EVERY = 200  # windows
 VALID_ROWS = {"penn": 7_376, "wt2": 21_764}  # of ten columns of the split
 # Of each experiment, the log that is nearest in settings.
-NEAREST = {"penn_mos_nt": "mos_ptb", "wt2_softmax_nt": "gluonnlp_wt2_1150"}
+NEAREST = {
+    "penn_mos_nt": "mos_ptb",
+    "penn_softmax_nt": "frage_ptb",
+    "wt2_softmax_nt": "gluonnlp_wt2_1150",
+}
+# Of another experiment, where there is no log with an experiment's settings.
+LOGS_OF = {"penn_softmax_nt": "penn_awd_lstm"}
 PRINTED_FIRST = {"mos_ptb": (1_107, 649), "mos_ptb_variational": (1_103, 652)}  # in epoch 1
 Row = tuple[int, int, int, str]  # of a table: its kind, the epoch, a place in it, its name
-RUN = ["experiment", "seed", "precision"]
+RUN = ["experiment", "seed", "precision", "device"]
+LEVELS = ("0.001", "0.0001", "1e-05")  # of the largest singular value
+TRUNCATION = "truncation_test_10000"
 PRECISIONS = {"32-true": "float32", "bf16-mixed": "bfloat16"}
 
 
@@ -71,7 +81,15 @@ def epochs_of(folder: Path) -> pd.DataFrame:
                 }
             )
     of = {"experiment": config["name"], "seed": config["seed"]}
-    return pd.DataFrame(found).assign(**of, precision=config["trainer"]["precision"])
+    of |= {"precision": config["trainer"]["precision"], "device": device_of(run)}
+    return pd.DataFrame(found).assign(**of)
+
+
+def device_of(run: RunFolder) -> str:
+    """What a run trains on, such as CPU or H200, by the first line of its log."""
+    found = re.search(r"parameters, (?:NVIDIA )?(\w+)", run.log.read_text("utf-8"))
+    assert found, run.log
+    return found[1]
 
 
 def printed_losses(losses: np.ndarray) -> np.ndarray:
@@ -82,23 +100,24 @@ def printed_losses(losses: np.ndarray) -> np.ndarray:
 
 
 def logs_of(experiment: str) -> pd.DataFrame:
-    """Published logs of an experiment, before any restart or finetuning."""
+    """Published logs of an experiment, before any restart or finetuning, and whole epochs only."""
     logs = published_curves()
-    is_first = logs["note"].isna() & ~logs["log"].str.contains("finetuned")
-    return logs[is_first & (logs["experiment"] == experiment)]
+    is_other = logs["note"].str.contains("restart|windows", na=False)
+    is_other |= logs["log"].str.contains("finetuned")
+    return logs[~is_other & (logs["experiment"] == LOGS_OF.get(experiment, experiment))]
 
 
 def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """The epochs of each run, by what tables and legends call it."""
     return {
-        f"lmkit, seed {seed}, {PRECISIONS[precision]}": of
-        for (_, seed, precision), of in ours.groupby(RUN)
+        f"lmkit, seed {seed}, {PRECISIONS[precision]}, {device}": of
+        for (_, seed, precision, device), of in ours.groupby(RUN)
     }
 
 
 def table(ours: pd.DataFrame, experiment: str) -> str:
-    """In Markdown, what our runs and the logs print; and by how many per cent each of ours is above
-    the nearest log.
+    """In Markdown, what our runs and a log print in some epochs; and by how many per cent each of
+    ours is above the nearest log.
     """
     mine = {name: rows_of(of) for name, of in by_run(ours).items()}
     logs = logs_of(experiment).rename(columns={"train_ppl": "train", "valid_ppl": "valid"})
@@ -108,7 +127,11 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
     nearest = NEAREST[experiment]
     lines = [["printed", "epoch", *mine, *theirs, f"lmkit above {nearest}"]]
     lines += [["---"] * len(lines[0])]
-    for row in sorted({row for of in mine.values() for row in of}):
+    ends = {max(epoch for _, epoch, *_ in of) for of in mine.values()}
+    printed = {row for of in theirs.values() for row in of}
+    for row in sorted(printed & {row for of in mine.values() for row in of}):
+        if not is_shown(row[1], ends):
+            continue
         values = np.array([of.get(row, np.nan) for of in (*mine.values(), *theirs.values())])
         above = 100 * (values[: len(mine)] / theirs[nearest].get(row, np.nan) - 1)
         percents = ", ".join(signed(each, 1) for each in above if not np.isnan(each))
@@ -116,6 +139,11 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
         _, epoch, _, name = row
         lines.append([name, str(epoch), *shown, f"{percents} %" if percents else DASH])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def is_shown(epoch: int, ends: Collection[int]) -> bool:
+    """Whether a table has rows of that epoch: a few, and the last one of each run."""
+    return epoch <= 5 or epoch == 10 or epoch % 20 == 0 or epoch in ends
 
 
 def rows_of(epochs: pd.DataFrame) -> dict[Row, float]:
@@ -152,24 +180,49 @@ def drawn(ours: pd.DataFrame) -> str:
             of = of[of["epoch"] <= last]
             axes.plot(of["epoch"], of["valid_ppl"], linestyle=dash, color="0.5", label=log)
         for (run, of), mark in zip(by_run(runs).items(), marks(), strict=False):
-            axes.plot(of["epoch"], of["valid"], linestyle="", label=run, **mark)
+            axes.plot(of["epoch"], of["valid"], linestyle="", label=run, **mark, markersize=3)
         axes.set_title(name)
         axes.set(xlabel="epoch", ylabel="valid perplexity")
-        integer_ticks(axes.xaxis)
+        axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.xaxis.set_major_formatter("{x:.0f}")
+        axes.xaxis.set_minor_formatter(NullFormatter())
         log_perplexities(axes)
         axes.legend(loc="upper center", bbox_to_anchor=(0.5, -0.2))
     return to_svg(figure, "full_size")
 
 
+def rank_table(runs: pd.DataFrame) -> str:
+    """In Markdown, ranks of log P of runs that have ended."""
+    head = ["run", "epochs", "valid", "test", "contexts", "Press rank"]
+    head += [f"{level}-effective" for level in LEVELS]
+    lines = [[*head, "k of KL 0.01", "KL at the bound"], ["---"] * (len(head) + 2)]
+    for _, run in runs.sort_values("test_ppl").iterrows():
+        (contexts,) = (n for n, column in ranks_in(runs).items() if pd.notna(run[column]))
+        name = f"`{run['experiment']}`, seed {run['seed']}"
+        ranks = [run[f"rank.{kind}@{contexts}"] for kind in ("press", *map(_effective, LEVELS))]
+        counts = [f"{count:,.0f}" for count in (contexts, *ranks)]
+        perplexities = [f"{run[name]:.2f}" for name in ("valid_ppl", "test_ppl")]
+        enough, lost = run[f"{TRUNCATION}.rank_enough"], run[f"{TRUNCATION}.divergence_at_bound"]
+        cut = [DASH, DASH] if pd.isna(enough) else [f"{enough:,.0f}", f"{abs(lost):.4f}"]
+        lines.append([name, str(run["epochs"]), *perplexities, *counts, *cut])
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _effective(level: str) -> str:
+    return f"effective_{level}"
+
+
 def write_page(ours: pd.DataFrame, page: Path) -> None:
     """Puts the tables between the page's markers."""
     text = page.read_text("utf-8")
-    for experiment, of in ours.groupby("experiment"):
-        marker = f"<!-- {experiment} -->"
+    tables = {experiment: table(of, experiment) for experiment, of in ours.groupby("experiment")}
+    for name, content in {**tables, "ranks": rank_table(results(str(RUNS)))}.items():
+        marker = f"<!-- {name} -->"
         text, found = re.subn(
-            f"{marker}.*?{marker}", f"{marker}\n{table(of, experiment)}\n{marker}", text, flags=re.S
+            f"{marker}.*?{marker}", f"{marker}\n{content}\n{marker}", text, flags=re.S
         )
-        assert found == 1, f"{page}: no place for {experiment}"
+        assert found == 1, f"{page}: no place for {name}"
     page.write_text(text, "utf-8")
 
 

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Collects the wheels that tests/gpu/run.sh needs on a Linux machine (x86-64) whose Python 3.12 has
-# torch, pytorch-lightning, torchmetrics, transformers, tokenizers, matplotlib, rich and pytest, and
-# no network:
+# torch, pytorch-lightning, torchmetrics, transformers, tokenizers, numpy, scipy, pandas 3, jinja2,
+# pyyaml, threadpoolctl, matplotlib, rich and pytest, and no network:
 #
 #   tests/gpu/wheels.sh .wheels [PACKAGE...]     PACKAGE: others that it lacks
 set -euo pipefail

@@ -100,11 +100,9 @@ def printed_losses(losses: np.ndarray) -> np.ndarray:
 
 
 def logs_of(experiment: str) -> pd.DataFrame:
-    """Published logs of an experiment, before any restart or finetuning, and whole epochs only."""
+    """Published logs of an experiment, or of the one that is nearest to it."""
     logs = published_curves()
-    is_other = logs["note"].str.contains("restart|windows", na=False)
-    is_other |= logs["log"].str.contains("finetuned")
-    return logs[~is_other & (logs["experiment"] == LOGS_OF.get(experiment, experiment))]
+    return logs[logs["experiment"] == LOGS_OF.get(experiment, experiment)]
 
 
 def by_run(ours: pd.DataFrame) -> dict[str, pd.DataFrame]:

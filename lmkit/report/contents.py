@@ -111,9 +111,9 @@ def _setting(
     left_out: dict[str, str],
 ) -> PageSection:
     shown = curves.representatives(runs, against)
-    same = beside.loc[beside["is_same"], "experiment"].to_dict()
+    alike = beside.loc[beside["is_alike"], "experiment"].to_dict()
     experiments = {
-        str(row["head_label"]): same[group] for group, row in against.iterrows() if group in same
+        str(row["head_label"]): alike[group] for group, row in against.iterrows() if group in alike
     }
     figures = [
         *curves.spectra(shown, most_contexts(runs), left_out),

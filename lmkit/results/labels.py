@@ -18,7 +18,7 @@ _SHORT = {
     "module.transform_lr": "transform rate",
 }
 _TRUNK = "trunk._target_"
-_SOURCES = "sources."  # hashes, by the classes of a user
+SOURCES = "sources."  # hashes, by the classes of a user
 _MOST = 4  # differences in a label
 _PLACES = ("root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype")
 
@@ -68,7 +68,7 @@ def in_words(option: str, row: pd.Series[Any]) -> str:
         return f"finetuned from {_chain(str(value))}" if isinstance(value, str) else "not finetuned"
     if option == "by_callback":
         return "ended by a callback" if value else "not ended by a callback"
-    if option.startswith(_SOURCES):
+    if option.startswith(SOURCES):
         return f"source {str(value)[:8]}"
     if option.endswith("_target_"):
         return "none" if pd.isna(value) else str(value)

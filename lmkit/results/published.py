@@ -18,12 +18,20 @@ import pandas as pd
 import yaml
 
 from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option
+from lmkit.results.labels import SOURCES
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
 
 # From an experiment of conf/experiment, or `NAME_finetune`, to its configuration. Entry points pass
 # it down, since only they compose.
 Compose = Callable[[str], Mapping[str, Any]]
+
+_OWN_CLASS = "own class"
+# Differences that say when a run ended, how it rounds, or which callback watched it.
+_OF_END_OR_ROUNDING = (
+    *("max_epochs ", "patience ", "stopping.min_delta ", "ended by ", "trainer.precision "),
+    f"{_OWN_CLASS} ",
+)
 
 
 class PublishedCorpus(NamedTuple):
@@ -51,12 +59,13 @@ def published() -> pd.DataFrame:
 
 
 def published_curves() -> pd.DataFrame:
-    """Trainings by others: `log, epoch, train_ppl, valid_ppl, test_ppl, seconds, note` and of each
-    log `experiment, seed, differs, source`.
+    """Trainings by others, until they were restarted, and of whole epochs: `log, epoch, train_ppl,
+    valid_ppl, test_ppl, seconds, note` and of each log `experiment, seed, differs, source`.
     """
     curves = pd.read_csv(Path(__file__).with_name("published_curves.csv"))
     logs = pd.read_csv(Path(__file__).with_name("published_curve_logs.csv"))
-    return curves.merge(logs, on="log")
+    is_other = curves["note"].str.contains("restart|windows", na=False)
+    return curves[~is_other].merge(logs, on="log")
 
 
 def corpus_of(run: Mapping[str, Any]) -> str | None:
@@ -76,8 +85,8 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
     """Of each group on a published corpus, the nearest experiment with the same head.
 
     Returns: by group `experiment`, its `reported_seed`, `differs` (texts such as
-        `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_same`, where nothing
-        differs: the identities are equal.
+        `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_alike`, where an epoch's
+        perplexity is to be the published: they differ in their ends or rounding, if in anything.
     """
     experiments = published()["experiment"].dropna().unique()
     found = []
@@ -94,9 +103,10 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
         if candidates:
             experiment, differs = min(candidates, key=lambda each: len(each[1]))
             seed = composed(experiment, compose)["seed"]
-            found.append((group, experiment, seed, differs, not differs))
-    names = ["group", "experiment", "reported_seed", "differs", "is_same"]
-    return pd.DataFrame(found, columns=names).astype({"is_same": bool}).set_index("group")
+            is_alike = all(line.startswith(_OF_END_OR_ROUNDING) for line in differs)
+            found.append((group, experiment, seed, differs, is_alike))
+    names = ["group", "experiment", "reported_seed", "differs", "is_alike"]
+    return pd.DataFrame(found, columns=names).astype({"is_alike": bool}).set_index("group")
 
 
 def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> list[str]:
@@ -112,7 +122,9 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
     ours, theirs = rows
     options = [o for o in dict.fromkeys([*theirs, *ours]) if ours.get(o) != theirs.get(o)]
     texts = [
-        f"{o.removesuffix('._target_')} {_text(ours.get(o))} ({_text(theirs.get(o))})"
+        f"{_OWN_CLASS} {o.removeprefix(SOURCES)}"
+        if o.startswith(SOURCES)
+        else f"{o.removesuffix('._target_')} {_text(ours.get(o))} ({_text(theirs.get(o))})"
         for o in options
         if o not in SAME
         and not o.startswith("stopping.")

@@ -46,6 +46,13 @@ def test_the_figure_is_drawn_of_the_kept_epochs(kept):
     assert full_size.drawn(kept) == figure.read_text("utf-8")
 
 
+def test_a_report_draws_the_logs_beside_runs_that_ended_earlier(lmkit, tmp_path):
+    lmkit("report", f"runs={full_size.RUNS}", f"out={tmp_path / 'report'}")
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    assert "Grey: trainings by others, mos_ptb (omerlux/NLP-PTB); mos_ptb_16 (" in page
+    assert "own class window_losses.WindowLosses" in page
+
+
 def test_a_run_is_kept_in_the_logs_terms(lmkit, tmp_path, monkeypatch):
     monkeypatch.setattr(full_size, "PRINTED_EVERY", 5)  # of 15 windows
     callback = "+callbacks.windows._target_=window_losses.WindowLosses"

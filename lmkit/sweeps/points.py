@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig, OmegaConf, open_dict
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import name_with_head
@@ -67,9 +67,9 @@ class Composer:
     def _load(self, line: Line) -> DictConfig:
         overrides = [*self._common, *line]
         composed = self._loader.load_configuration(self._config_name, overrides, RunMode.RUN)
-        own = OmegaConf.masked_copy(composed, [str(key) for key in composed if key != "hydra"])
-        OmegaConf.set_struct(own, True)
-        return own
+        with open_dict(composed):
+            del composed["hydra"]
+        return composed  # not a masked copy, which would lose the options' types
 
     def _is_hydras(self, override: str) -> bool:
         """Whether the override chooses from a group, removes something, or merges into a

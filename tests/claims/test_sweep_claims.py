@@ -148,6 +148,11 @@ def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, caps
     assert "1 finished, 1 failed" in said(capsys)
 
 
+def test_a_number_is_a_text_in_every_point_where_the_option_is_one(printed):
+    shown = printed("train", *SWEEP, "seed=1,2", "runs_dir=5", "name=7", "dry_run=true")
+    assert "2 runs: 2 new" in shown
+
+
 def test_axes_may_be_the_files_of_a_group(printed, refused):
     shown = printed("train", *SWEEP, "head/transform=glob(g*)", "dry_run=true")
     assert "head/transform=gss │ new" in shown
@@ -158,7 +163,8 @@ def test_axes_may_be_the_files_of_a_group(printed, refused):
 @pytest.mark.parametrize(
     ("axis", "expected"),
     [
-        ("threads=1,two", r"point 2 \(threads=two\): threads must be a whole number"),
+        ("threads=1,two", r"point 2 \(threads=two\): threads: Value 'two' of type 'str' could not"),
+        ("+thread=1,2", r"point 1 \(.*\): there is no option thread \(did you mean threads\?\)"),
         ("head/transform=gss,gsss", r"point 2 \(head/transform=gsss\): .*did you mean gss"),
         ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): .*\(did you mean trunk.input_dropout\?\)"),
         ("sweep.sample=1,2", "sweep.sample=1,2: a sweep takes a single value"),

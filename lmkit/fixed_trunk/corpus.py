@@ -51,13 +51,14 @@ def files_sha256(folder: str) -> str:
 class ContextSplits(TextSplits):
     """A text whose windows hold contexts instead of words."""
 
+    source: TrunkContexts  # that computes them
     _contexts: Callable[[str, int], Columns]
 
     @classmethod
-    def of(cls, text: TextSplits, contexts: Callable[[str, int], Columns]) -> ContextSplits:
-        """Args: contexts: of a split, in as many columns."""
+    def of(cls, text: TextSplits, source: TrunkContexts) -> ContextSplits:
         splits = cls(*text)
-        splits._contexts = contexts
+        splits.source = source
+        splits._contexts = lru_cache(lambda *of: source._columns(text, *of))
         return splits
 
     def columns(self, split: str, num_columns: int) -> Columns:
@@ -105,8 +106,7 @@ class TrunkContexts(Corpus):
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
 
     def load(self, vocabulary: Sequence[str] | None = None) -> ContextSplits:
-        text = self._text_splits(vocabulary)
-        return ContextSplits.of(text, lru_cache(lambda *of: self._columns(text, *of)))
+        return ContextSplits.of(self._text_splits(vocabulary), self)
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
         return self.text.text_size(split, vocabulary)

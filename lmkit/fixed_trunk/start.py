@@ -6,13 +6,11 @@ import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
-from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.windows import EvalWindows
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.finetuning import best_is_start
-from lmkit.experiment.make import make
-from lmkit.fixed_trunk.corpus import TrunkContexts
+from lmkit.fixed_trunk.corpus import ContextSplits
 from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.head import Head
 from lmkit.heads.low_rank import nearest_factors
@@ -66,13 +64,13 @@ class HeadStart(RunCallback):
     def on_fit_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         if trainer.ckpt_path is not None:
             return  # the run resumes
-        source = make(self.run.config["data"], "data", Corpus)
-        assert isinstance(source, TrunkContexts)
         model, data = model_of(pl_module), data_of(trainer)
         assert isinstance(data, WindowsDataModule)
-        trunk = model.trunk
+        trunk, contexts = model.trunk, data.corpus
         assert isinstance(trunk, FixedTrunk)
-        start_as(model.head, source.head(), 1.0 if trunk.factor is None else float(trunk.factor))
+        assert isinstance(contexts, ContextSplits)
+        factor = 1.0 if trunk.factor is None else float(trunk.factor)
+        start_as(model.head, contexts.source.head(), factor)
         train = perplexity(model, EvalWindows(data.train_columns, data.eval_length), "train, start")
         valid = perplexity(model, data.eval_batches("valid"), "valid, start")
         best_is_start(

@@ -22,6 +22,7 @@ from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
+from lmkit.fixed_trunk.corpus import ContextsOfRun
 from lmkit.fixed_trunk.start import start_as
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
@@ -140,6 +141,22 @@ def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, ca
     )
     better = train_head("head.start=trunk", "sgd_lr=5000", "max_epochs=1", "optimizer.lr=0.5")
     assert better.read_result().metrics["best_epoch"] == 1
+
+
+def test_the_start_is_by_the_corpus_that_the_run_has(train_head, monkeypatch):
+    calls = []
+
+    def watch(name: str) -> None:
+        method = getattr(ContextsOfRun, name)
+        monkeypatch.setattr(
+            ContextsOfRun, name, lambda self, *of: calls.append((name, self)) or method(self, *of)
+        )
+
+    watch("load")
+    watch("head")
+    train_head("head.start=trunk", "max_epochs=1")
+    (asked,) = (corpus for name, corpus in calls if name == "head")
+    assert calls[0] == ("load", asked)
 
 
 def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(train_head, trunk_run):

@@ -60,7 +60,7 @@ class ModelFacts(NamedTuple):
 def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
     """Fetches a model of the hub where it is not there yet, once its tokenizer has been read.
 
-    Raises: UserError when there is no such model, or it comes without a tokenizer.
+    Raises: UserError when there is no such model, or it comes without a tokenizer or safetensors.
 
     Args:
         option: that names the model, for messages.
@@ -70,6 +70,7 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
         config = _from(transformers.AutoConfig, where).get_text_config()
         prefix = _tokenizer(transformers, where).prefix
         folder = _folder(checkpoint)
+        _require_safetensors(Path(folder))
     longest = getattr(config, "max_position_embeddings", None)
     cap = config.to_dict().get("final_logit_softcapping")
     return ModelFacts(folder, config.vocab_size, config.hidden_size, prefix, longest, cap)
@@ -95,6 +96,8 @@ def load_pretrained(
     Raises: UserError when there is no such model, it cannot be measured, or the text is too short.
     """
     transformers = _transformers()
+    from huggingface_hub import constants  # comes with transformers
+
     if threads is not None:
         torch.set_num_threads(threads)
     where = _where(checkpoint)
@@ -102,6 +105,8 @@ def load_pretrained(
         if checkpoint.is_local:
             _require_safetensors(Path(checkpoint.place))
         config = _from(transformers.AutoConfig, where)
+        if constants.HF_HUB_OFFLINE:  # before the text is read: nothing can be fetched later
+            _require_safetensors(Path(_folder(checkpoint)))
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)
         sizes = window_and_stride(window, stride, longest, tokenized.prefix)
@@ -179,7 +184,9 @@ def _body(transformers: ModuleType, config: Any, where: dict[str, Any]) -> nn.Mo
 def _require_safetensors(folder: Path) -> None:
     if not any(folder.glob("*.safetensors")):
         other = next(iter(sorted([*folder.glob("*.bin"), *folder.glob("*.pt")])), None)
-        found = f"only {other.name}, which can run code when it is read" if other else "none"
+        found = f"none in {folder}"
+        if other is not None:
+            found = f"only {other.name}, which can run code when it is read"
         raise UserError(
             f"weights must be in safetensors, but there are {found}; save_pretrained of a current "
             f"transformers writes them"
@@ -229,4 +236,5 @@ def _folder(checkpoint: Checkpoint) -> str:
 
     wanted = ["*.safetensors", "*.json", "*.txt", "*.model"]
     with _in_one_line():
-        return str(snapshot_download(checkpoint.place, allow_patterns=wanted))
+        place, revision = checkpoint.place, checkpoint.revision
+        return str(snapshot_download(place, revision=revision, allow_patterns=wanted))

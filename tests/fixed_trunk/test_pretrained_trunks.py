@@ -175,9 +175,8 @@ def test_a_model_without_its_tokenizers_file_is_named(made, config_of, tmp_path,
         config_of(str(folder))
 
 
-def test_a_network_that_breaks_before_the_weights_is_told_in_one_line(
-    made, config_of, tmp_path, monkeypatch
-):
+@pytest.fixture
+def without_weights(made, tmp_path, monkeypatch) -> str:
     """A hub's model whose config and tokenizer have been read, and are in the cache."""
     snapshot = tmp_path / "models--someone--gpt2" / "snapshots" / ("0" * 40)
     shutil.copytree(made / "gpt2", snapshot, ignore=shutil.ignore_patterns("*.safetensors"))
@@ -185,10 +184,25 @@ def test_a_network_that_breaks_before_the_weights_is_told_in_one_line(
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    return "trunk.of=hf:someone/gpt2"
 
+
+def test_weights_that_are_not_there_are_missed_before_the_text_is_read(without_weights, config_of):
+    with pytest.raises(
+        UserError, match=r"^trunk\.of=hf:someone/gpt2: weights must be in saf.* none"
+    ):
+        config_of("gpt2", without_weights)
+    (checkpoint,) = find_checkpoints("someone/gpt2", None)
+    with pytest.raises(UserError, match=r"^hf=someone/gpt2: weights must be in safetensors, "):
+        load_pretrained(checkpoint, "", window=None, stride=None)  # a text that is too short
+
+
+def test_a_network_that_breaks_before_the_weights_is_told_in_one_line(
+    without_weights, config_of, monkeypatch
+):
     def breaks(*_: object, **__: object) -> str:
         raise ConnectionError("Connection reset by peer\nand more")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", breaks)
     with pytest.raises(UserError, match=r"^trunk\.of=hf:someone/gpt2: Connection reset by peer$"):
-        config_of("gpt2", "trunk.of=hf:someone/gpt2")
+        config_of("gpt2", without_weights)

@@ -139,9 +139,8 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
 
     Its figures are drawn.
     """
-    from lmkit.cli.entry import compose, plain_config
     from lmkit.experiment import conclusion
-    from lmkit.experiment.run import run
+    from tests.tiny import trained
 
     overrides = [
         "threads=1",
@@ -163,11 +162,10 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
         "optimizer.lr=3",
         "switch_epoch=2",
         "max_epochs=4",
-        f"runs_dir={tmp_path_factory.mktemp('runs')}",
     ]
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(conclusion, "_draw", draw)
-        return run(plain_config(compose("train", overrides)))
+        return trained(tmp_path_factory.mktemp("runs"), *overrides)
 
 
 @pytest.fixture(scope="session")

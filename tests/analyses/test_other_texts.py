@@ -11,15 +11,14 @@ import pytest
 
 from lmkit.analyses.rank import Rank
 from lmkit.analyses.stored import measured
-from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.data.corpus import TextCorpus
-from lmkit.experiment.run import run as train
 from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import read_finished
 from lmkit.runs.folder import RunFolder
+from tests import tiny
 
 WORDS = [f"w{i}" for i in range(30)]
 SMALL = ["data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null", "max_epochs=1"]
@@ -53,8 +52,7 @@ def write_text(folder: Path, seed: int) -> Path:
 def trained(tmp_path_factory) -> Path:
     place = tmp_path_factory.mktemp("texts")
     write_text(place / "own", 1)
-    run = f"runs_dir={place / 'runs'}"
-    train(plain_config(compose("train", [*SMALL, f"data.root={place / 'own'}", run])))
+    tiny.trained(place / "runs", *SMALL, f"data.root={place / 'own'}")
     return place
 
 

@@ -31,13 +31,13 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.experiment.objects import make_model
 from lmkit.heads.predictor import trainable
 from lmkit.kernels.cpu_products import product
 from lmkit.training.callbacks.cuda_graphs import RecordedStep, cuda_recorder
 from tests.benchmarks import plain_model, plain_transformer
+from tests.tiny import composed
 
 EXPERIMENTS = ("penn_softmax", "penn_ss", "penn_gss", "penn_lms_plif", "penn_mos", "penn_mixtape")
 EXPERIMENTS += ("penn_transformer",)
@@ -55,7 +55,7 @@ Step = Callable[[], None]
 
 
 def configuration(experiment: str, overrides: Sequence[str]) -> Config:
-    return plain_config(compose("train", [f"experiment={experiment}", "logger=csv", *overrides]))
+    return composed(f"experiment={experiment}", "logger=csv", *overrides)
 
 
 def words_of(config: Config) -> int:

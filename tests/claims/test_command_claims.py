@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import pytest
 
 from lmkit.cli.command_line import options_first
-from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from tests.conftest import REPOSITORY
-from tests.tiny import TINY
+from tests.tiny import TINY, composed
 
 STUDY = REPOSITORY / "docs/study/first/runs"
 
@@ -237,4 +237,4 @@ def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):
     ],
 )
 def test_a_run_without_an_experiment_is_named_after_its_corpus(overrides, name):
-    assert plain_config(compose("train", overrides))["name"] == name
+    assert composed(*overrides)["name"] == name

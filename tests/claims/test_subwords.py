@@ -12,7 +12,6 @@ import pytest
 import torch
 
 import lmkit as package
-from lmkit.cli.entry import compose, plain_config
 from lmkit.data.toy import ToyLanguage
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
@@ -188,7 +187,7 @@ def test_what_has_no_subwords_is_refused_by_name(
 
 def test_killed_between_epochs_a_run_of_subwords_ends_with_the_same_bits(place, tmp_path):
     line = [*TINY, f"data.root={place / 'text'}", f"name={SUBWORDS}", *BPE]
-    config = plain_config(compose("train", [*line, f"runs_dir={tmp_path}"]))
+    config = tiny.composed(*line, f"runs_dir={tmp_path}")
     killed = kill_after(config, rows=1)
     assert killed, "the run ended before it could be killed"
     assert_same_run(run_in(place, SUBWORDS), to_the_end(config))

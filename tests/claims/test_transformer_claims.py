@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.cli.entry import CONFIGS
 from lmkit.experiment.objects import make_model
 from tests.claims.conftest import typed_in
-from tests.tiny import TINY
+from tests.tiny import TINY, composed
 
 SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")
 SMALL += ("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.num_layers=2")
@@ -34,7 +34,7 @@ def sections(part: str) -> dict[str, dict]:
     found = {}
     for name in names:
         options = (f"{part}={name}", *FITTING.get(name, ()))
-        section = plain_config(compose("train", ["trunk=transformer", *SMALL, *options]))
+        section = composed("trunk=transformer", *SMALL, *options)
         for key in part.split("/"):
             section = section[key]
         found[name] = section
@@ -42,8 +42,7 @@ def sections(part: str) -> dict[str, dict]:
 
 
 def test_every_head_with_every_mixture_and_transform_trains_a_step():
-    options = ["experiment=toy_transformer", *SMALL, "optimizer.lr=0.01"]
-    config = plain_config(compose("train", options))
+    config = composed("experiment=toy_transformer", *SMALL, "optimizer.lr=0.01")
     torch.manual_seed(0)  # dropout alone could raise so few losses
     heads, mixtures, transforms = (sections(part) for part in PARTS)
     counts_V, tokens = torch.arange(1, 31), torch.randint(30, (9, 4))

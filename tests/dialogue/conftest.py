@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.dialogue.batches import PairsDataModule
 from lmkit.dialogue.corpus import DialogueCorpus
 from lmkit.dialogue.module import DialogueModel
 from lmkit.experiment.objects import make_data
 from lmkit.experiment.objects import make_model as model_of
+from tests.tiny import composed
 
 TEXTS = {
     "train": [
@@ -70,7 +70,7 @@ def config(folder: Path, *overrides: str, mixture: str = "none") -> dict:
     chosen = [f"head/mixture={mixture}"]
     if mixture != "none":
         chosen.append("head.mixture.num_experts=3")
-    return plain_config(compose("train", [*SMALL, f"data.root={folder}", *chosen, *overrides]))
+    return composed(*SMALL, f"data.root={folder}", *chosen, *overrides)
 
 
 def data_module(folder: Path, *overrides: str) -> PairsDataModule:

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
+from tests.tiny import composed
 
 MIXTURES = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
 
 
 def built(name: str):
-    config = plain_config(compose("train", [f"experiment={name}"]))
+    config = composed(f"experiment={name}")
     assert config["name"] == name
     with torch.device("meta"):
         return make_model(config, torch.zeros(config["data"]["num_words"]))

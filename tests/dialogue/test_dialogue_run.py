@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
+from tests.tiny import composed
 
 WORDS = list("abcdefgh.?")
 
@@ -26,7 +26,7 @@ def overrides(folder: Path, runs_dir: Path) -> list[str]:
 
 
 def config(folder: Path, runs_dir: Path, *further: str) -> dict:
-    return plain_config(compose("train", [*overrides(folder, runs_dir), *further]))
+    return composed(*overrides(folder, runs_dir), *further)
 
 
 @pytest.fixture(scope="module")

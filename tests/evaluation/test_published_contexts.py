@@ -7,20 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.cli.main import main
 from lmkit.experiment import conclusion
-from lmkit.experiment.run import run
 from lmkit.results.published import CORPORA
 from lmkit.runs.folder import RunFolder
-from tests.tiny import TINY
+from tests.tiny import TINY, composed, trained
 
 MIXTURE = (*TINY, "max_epochs=1", "head/mixture=softmaxes", "head.mixture.num_experts=2")
 
 
 def finished(runs_dir: Path, *overrides: str) -> RunFolder:
-    options = [*MIXTURE, f"runs_dir={runs_dir}", *overrides]
-    return run(plain_config(compose("train", options)))
+    return trained(runs_dir, *MIXTURE, *overrides)
 
 
 def contexts_of(folder: RunFolder) -> int:
@@ -57,9 +54,9 @@ def test_a_split_without_them_is_measured_as_it_is_asked_for(contexts, published
 @pytest.mark.parametrize("name", ["penn_softmax", "penn_mos_nt", "wt2_softmax", "wt2_awd_lstm"])
 def test_experiments_on_a_published_corpus_take_its_published_contexts(name):
     corpus = CORPORA[name.partition("_")[0]]
-    config = plain_config(compose("train", [f"experiment={name}"]))
+    config = composed(f"experiment={name}")
     assert config["conclusion"]["published_contexts"] == corpus.rank_contexts
 
 
 def test_other_runs_take_none():
-    assert plain_config(compose("train"))["conclusion"]["published_contexts"] is None
+    assert composed()["conclusion"]["published_contexts"] is None

@@ -10,17 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
-from tests import forked
-from tests.tiny import TINY
+from tests import forked, tiny
 
-KEPT = (*TINY, "keep=none")
+KEPT = (*tiny.TINY, "keep=none")
 
 
 def composed(runs_dir: Path) -> dict:
-    return plain_config(compose("train", [*KEPT, f"runs_dir={runs_dir}"]))
+    return tiny.composed(*KEPT, f"runs_dir={runs_dir}")
 
 
 def train_and_die(config: dict, call: str, prefix: str) -> None:

@@ -12,18 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.tidy import tidy_all
-from tests import forked
+from tests import forked, tiny
 from tests.faults.comparison import rows
-from tests.tiny import SMALL
 
-TINY = [*SMALL, "callbacks.spectrum=null", "trainer.log_every_n_steps=2", "max_epochs=3"]
+TINY = [*tiny.SMALL, "callbacks.spectrum=null", "trainer.log_every_n_steps=2", "max_epochs=3"]
 LISTED = {  # by docs/runs.md, of a run with a fixed transform
     *("config.yaml", "identity.json", "metrics.csv", "result.json", "train.log"),
     *("curves.svg", "spectrum.svg"),
@@ -90,7 +88,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def composed(runs_dir: Path) -> dict:
-    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}"]))
+    return tiny.composed(*TINY, f"runs_dir={runs_dir}")
 
 
 def folder_in(runs_dir: Path) -> RunFolder:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.folder import RunFolder
+from tests.tiny import composed, trained
 
 COMMON = ["threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 TINY = [
@@ -33,7 +33,7 @@ def trunk_runs(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("trunks")
     mos = ["name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3"]
     for overrides in ([], mos):
-        run(plain_config(compose("train", [*TINY, f"runs_dir={folder}", *overrides])))
+        trained(folder, *TINY, *overrides)
     return folder
 
 
@@ -50,7 +50,7 @@ def head_config(trunk_run, tmp_path) -> Callable[..., dict]:
 
     def make(*overrides: str, of: object = trunk_run.path) -> dict:
         line = ["trunk=fixed", f"trunk.of={of}", f"runs_dir={tmp_path / 'runs'}", *COMMON]
-        return plain_config(compose("train", implied([*line, "max_epochs=2", *overrides])))
+        return composed(*implied([*line, "max_epochs=2", *overrides]))
 
     return make
 

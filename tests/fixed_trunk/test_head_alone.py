@@ -13,7 +13,6 @@ import pytest
 import torch
 from hydra.errors import HydraException
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.data import subwords
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
@@ -35,6 +34,7 @@ from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
 from tests.fixed_trunk.conftest import COMMON, TINY
 from tests.heads.conftest import MIXTURES, D, E, V
+from tests.tiny import trained
 
 EXPERT = ["head/mixture=softmaxes", "head.mixture.num_experts=2", "head.mixture.latent_dropout=0"]
 
@@ -223,8 +223,7 @@ def test_a_trunks_vocabulary_and_subwords_are_those_of_its_checkpoint(
         (tmp_path / f"{split}.txt").write_text(line * 60)
     options = ["data=text", f"data.root={tmp_path}", f"data.tokenizer={tokenizer[0]}"]
     sizes = TINY[TINY.index("trunk.emb_dim=8") :]
-    line_of_trunk = [*COMMON, *sizes, *options, *tokenizer[1:], f"runs_dir={tmp_path / 'trunks'}"]
-    trunk = run(plain_config(compose("train", line_of_trunk)))
+    trunk = trained(tmp_path / "trunks", *COMMON, *sizes, *options, *tokenizer[1:])
     monkeypatch.setattr(subwords, "trained_byte_pairs", None)  # none is trained again
     config = head_config(of=trunk.path)["data"]
     own = make(config, "data", Corpus)

@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
@@ -27,6 +26,7 @@ from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
 from tests.evaluation.test_pretrained import TEXT, save_models
 from tests.fixed_trunk.conftest import COMMON
+from tests.tiny import composed
 
 pytest.importorskip("transformers")
 WINDOW, STRIDE = 24, 10
@@ -52,7 +52,7 @@ def config_of(made, tmp_path):
         line = ["trunk=fixed", f"trunk.of=hf:{made / name}", "data=text", f"data.root={made}"]
         windows = [f"trunk.window={WINDOW}", f"trunk.stride={STRIDE}", "windows.batch_size=4"]
         line += [*windows, f"runs_dir={tmp_path / 'runs'}", *COMMON, "max_epochs=1"]
-        return plain_config(compose("train", implied([*line, *overrides])))
+        return composed(*implied([*line, *overrides]))
 
     return make_config
 

@@ -25,11 +25,12 @@ import numpy as np
 import pytest
 import torch
 
-from lmkit.cli.entry import CONFIGS, compose, plain_config
+from lmkit.cli.entry import CONFIGS
 from lmkit.data.windows import Columns, EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests import tiny
 from tests.language_models import log_prob_matrix
 
 T, B, NUM_WORDS = 9, 3, 50
@@ -80,7 +81,7 @@ def gpu(request):
 
 @cache
 def composed(*overrides: str) -> dict[str, Any]:
-    return plain_config(compose("train", [*SIZES, *overrides]))
+    return tiny.composed(*SIZES, *overrides)
 
 
 def config_of(head: str, trunk: str) -> dict[str, Any]:

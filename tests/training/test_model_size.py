@@ -10,15 +10,14 @@ from __future__ import annotations
 
 import pytest
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.experiment.model_size import Size, model_sizes, model_without_weights
+from tests.tiny import composed
 
 V = 10_000
 
 
 def sizes(*overrides: str) -> dict[str, Size]:
-    config = plain_config(compose("train", list(overrides)))
-    return model_sizes(model_without_weights(config, V))
+    return model_sizes(model_without_weights(composed(*overrides), V))
 
 
 def lstm(inputs: int, hidden: int) -> int:
@@ -53,7 +52,7 @@ def test_flops_are_those_by_hand(experiment):
 
 def test_words_with_gates_of_their_own_cost_mixtape_k_products_and_the_others_one():
     """Yang et al. 2019: four components whose gates are a tree of three, shared by rare words."""
-    config = plain_config(compose("train", ["experiment=penn_mixtape"]))
+    config = composed("experiment=penn_mixtape")
     model = model_without_weights(config, V)
     found, own = model_sizes(model)["head"], len(model.head.own_words_R)
     in_dim, emb_dim = config["trunk"]["out_dim"], config["trunk"]["emb_dim"]
@@ -65,7 +64,7 @@ def test_words_with_gates_of_their_own_cost_mixtape_k_products_and_the_others_on
 
 @pytest.mark.parametrize("tied", ["true", "false"])
 def test_parameters_are_each_in_one_part(tied):
-    config = plain_config(compose("train", ["experiment=penn_mos", f"head.tie_weights={tied}"]))
+    config = composed("experiment=penn_mos", f"head.tie_weights={tied}")
     model = model_without_weights(config, V)
     found, parameters = model_sizes(model), list(model.parameters())
     assert all(p.is_meta for p in parameters)

@@ -8,11 +8,11 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.data.windows import TrainWindows, columns
 from lmkit.errors.user_error import UserError
 from lmkit.runs.identity import identity
 from lmkit.training.schedule import WarmupCosine
+from tests.tiny import composed
 
 
 def at(schedule: WarmupCosine, over: float) -> float:
@@ -48,8 +48,7 @@ def test_time_is_the_share_of_tokens_in_windows_of_random_lengths():
 
 def test_a_larger_budget_is_another_run_unless_the_cosine_has_its_own_end():
     def digest(*options: str) -> str:
-        config = plain_config(compose("train", ["schedule=cosine", *options]))
-        return identity(config, "", "cpu").digest
+        return identity(composed("schedule=cosine", *options), "", "cpu").digest
 
     assert digest("max_epochs=4") != digest("max_epochs=5")
     assert digest("max_epochs=4", "schedule.epochs=4") == digest("max_epochs=4")

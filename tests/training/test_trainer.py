@@ -9,13 +9,12 @@ import pytest
 import pytorch_lightning as pl
 import torch
 
-from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.trainer import Trainer
-from tests.tiny import TINY
+from tests import tiny
 
 PASSED_ON = {
     *("accelerator", "devices", "precision", "limit_train_batches", "log_every_n_steps"),
@@ -27,7 +26,7 @@ REFUSED = sorted(set(inspect.signature(pl.Trainer.__init__).parameters) - PASSED
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
-    return plain_config(compose("train", [*TINY, f"runs_dir={runs_dir}", *overrides]))
+    return tiny.composed(*tiny.TINY, f"runs_dir={runs_dir}", *overrides)
 
 
 @pytest.mark.parametrize("option", REFUSED)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr
 from copy import deepcopy
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +17,7 @@ import pytest
 import yaml
 
 from lmkit.cli.finetune import published_config
+from lmkit.cli.main import main
 from lmkit.results.published import CORPORA
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
@@ -131,6 +135,38 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("presentation.figures", "report.page"):
         monkeypatch.setattr(f"lmkit.{module}.to_svg", lambda *_: '<svg width="72pt"></svg>')
     monkeypatch.setattr("lmkit.report.page.to_pdf", lambda _: b"")
+
+
+@pytest.fixture
+def lmkit(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> Callable[..., str]:
+    """Runs `lmkit ARGUMENTS` in this process; returns what it prints."""
+
+    def run(*arguments: str) -> str:
+        capsys.readouterr()
+        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
+        main()
+        return capsys.readouterr().out
+
+    return run
+
+
+@pytest.fixture
+def refused(lmkit: Callable[..., object]) -> Callable[..., str]:
+    """Runs a command that must fail; returns its one line."""
+
+    def run(*arguments: str) -> str:
+        with redirect_stderr(StringIO()) as stderr, pytest.raises(SystemExit) as exit_:
+            lmkit(*arguments)
+        status = exit_.value.code  # or the line that Python then prints
+        assert status, "exit status 0"
+        message = status if isinstance(status, str) else stderr.getvalue().removesuffix("\n")
+        assert message.startswith("error: ")
+        assert "\n" not in message
+        return message.removeprefix("error: ")
+
+    return run
 
 
 @pytest.fixture(scope="session")

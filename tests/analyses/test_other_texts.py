@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
 
 from lmkit.analyses.rank import Rank
 from lmkit.analyses.stored import measured
-from lmkit.cli.main import main
 from lmkit.data.corpus import TextCorpus
 from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import Text
@@ -65,11 +63,6 @@ def place(trained, tmp_path, monkeypatch) -> Path:
     return here
 
 
-def lmkit(monkeypatch, *words: str) -> None:
-    monkeypatch.setattr(sys, "argv", ["lmkit", *words])
-    main()
-
-
 def run_in(place: Path) -> Path:
     (path,) = (path for path in place.joinpath("runs").iterdir() if path.is_dir())
     return path
@@ -82,24 +75,23 @@ def files(folder: RunFolder) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("how", ["data_root", "edited"])
 @pytest.mark.parametrize("command", COMMANDS)
-def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsys):
+def test_another_text_overwrites_nothing(command, how, place, lmkit):
     path = run_in(place)
     folder, own = RunFolder(path), place / "own"
     where = [f"data_root={own}"]
     options = [f"run={path}", *COMMANDS[command]]
-    lmkit(monkeypatch, command, *options, *where)
+    lmkit(command, *options, *where)
     before = files(folder)
     assert before
     (kept,) = folder.analysis.glob("*.json")
     text = Text(**parse_json(kept.read_bytes())["measured_on"])
     assert text.is_own
     assert text.sha256 == read_finished(folder).settings["data_sha256"]
-    capsys.readouterr()
     if how == "edited":
         write_text(own, 3)
     else:
         where = [f"data_root={place / 'other'}"]
-    lmkit(monkeypatch, command, *options, *where)
+    shown = lmkit(command, *options, *where)
     after = files(folder)
     assert {name: after[name] for name in before} == before
     added = {name.partition(".")[0] for name in after.keys() - before.keys()}
@@ -109,16 +101,16 @@ def test_another_text_overwrites_nothing(command, how, place, monkeypatch, capsy
     assert all(name.endswith(f"@{sha256[:8]}") for name in added)
     (other,) = folder.analysis.glob("*@*.json")
     assert Text(**parse_json(other.read_bytes())["measured_on"]) == (str(root), sha256, False)
-    assert f"not its own text but {root}, {sha256[:8]}" in capsys.readouterr().out
+    assert f"not its own text but {root}, {sha256[:8]}" in shown
 
 
-def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, monkeypatch):
+def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):
     path = run_in(place)
-    lmkit(monkeypatch, "rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
+    lmkit("rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
     (row,) = frame([RunFolder(path)]).to_dict("records")
     assert not any(column.startswith("rank.") and "@50" in column for column in row)
     assert list(measured(RunFolder(path), Rank, "")) == []
-    lmkit(monkeypatch, "rank", f"run={path}", "contexts=50")
+    lmkit("rank", f"run={path}", "contexts=50")
     (own,) = measured(RunFolder(path), Rank, "")
     (again,) = frame([RunFolder(path)]).to_dict("records")
     assert again["rank.press@50"] == own.record.press_rank

@@ -6,7 +6,7 @@ import importlib
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 from subprocess import CompletedProcess
@@ -96,23 +96,6 @@ def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
         capsys.readouterr()
         lmkit(*arguments)
         return " ".join(capsys.readouterr().out.split())
-
-    return run
-
-
-@pytest.fixture
-def refused(lmkit: Lmkit) -> Callable[..., str]:
-    """Runs a command that must fail; returns its one line."""
-
-    def run(*arguments: str) -> str:
-        with redirect_stderr(StringIO()) as stderr, pytest.raises(SystemExit) as exit_:
-            lmkit(*arguments)
-        status = exit_.value.code  # or the line that Python then prints
-        assert status, "exit status 0"
-        message = status if isinstance(status, str) else stderr.getvalue().removesuffix("\n")
-        assert message.startswith("error: ")
-        assert "\n" not in message
-        return message.removeprefix("error: ")
 
     return run
 

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.main import main
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
@@ -73,17 +72,11 @@ def test_it_learns_and_has_a_result_like_any_run(finished):
     assert result.metrics["switched_after"] == 3
 
 
-def dialogue(monkeypatch, *arguments: str) -> None:
-    monkeypatch.setattr("sys.argv", ["lmkit", "dialogue", *arguments])
-    main()
-
-
-def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
+def test_responses_are_scored_written_and_shown(finished, lmkit):
     folder = finished
     line = [f"run={folder.path.parent}", "beam=4", "n_best=2", "max_words=7", "samples=5"]
     line.append("shown=2")
-    dialogue(monkeypatch, *line)
-    printed = capsys.readouterr().out
+    printed = lmkit("dialogue", *line)
     found = parse_json((folder.analysis / "dialogue.json").read_bytes())
     assert found["perplexity"] == pytest.approx(folder.read_result().metrics["test_ppl"], rel=1e-6)
     assert found["answered_pairs"] == found["all_pairs"] == 24
@@ -96,12 +89,12 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
     assert "BLEU-4 precision" in printed
     assert " ".join(found["responses"][0]["reference"]) in printed
     assert (found["smoothing"], found["nltk"]) == ("exp", None)
-    dialogue(monkeypatch, *line, "smoothing=program")
+    lmkit("dialogue", *line, "smoothing=program")
     scored = json.loads((folder.analysis / "dialogue.json").read_text())
     assert (scored["smoothing"], scored["nltk"]) == ("program", version("nltk"))
     assert scored["responses"] == found["responses"]
     assert scored["bleu3_precision"] != found["bleu3_precision"]
-    dialogue(monkeypatch, *line, "pairs=3")
+    lmkit("dialogue", *line, "pairs=3")
     assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
 
 
@@ -115,14 +108,10 @@ def test_responses_are_scored_written_and_shown(finished, monkeypatch, capsys):
         (["pairs=25"], "pairs=25 is more than the 24 pairs of the test split"),
     ],
 )
-def test_bad_options_are_named(finished, monkeypatch, capsys, arguments, expected):
-    with pytest.raises(SystemExit):
-        dialogue(monkeypatch, f"run={finished.path}", "max_words=2", *arguments)
-    assert expected in capsys.readouterr().err
+def test_bad_options_are_named(finished, refused, arguments, expected):
+    assert expected in refused("dialogue", f"run={finished.path}", "max_words=2", *arguments)
 
 
-def test_it_is_no_language_model_of_running_text(finished, monkeypatch, capsys):
-    monkeypatch.setattr("sys.argv", ["lmkit", "samples", f"run={finished.path}"])
-    with pytest.raises(SystemExit):
-        main()
-    assert "it is not a language model of running text" in capsys.readouterr().err
+def test_it_is_no_language_model_of_running_text(finished, refused):
+    error = refused("samples", f"run={finished.path}")
+    assert "it is not a language model of running text" in error

@@ -95,21 +95,6 @@ def here(made, tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def lmkit(monkeypatch, capsys) -> Callable[..., str]:
-    """A command in this process; returns what it prints, or its error."""
-
-    def command(*arguments: str) -> str:
-        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
-        try:
-            main()
-        except SystemExit:
-            return capsys.readouterr().err.removesuffix("\n")
-        return capsys.readouterr().out
-
-    return command
-
-
-@pytest.fixture
 def measured_by(here, lmkit) -> Callable[..., dict]:
     """A command that measures one model; returns what it wrote."""
 
@@ -439,9 +424,9 @@ def test_the_report_has_a_row_for_each_model_and_text(measured, lmkit):
     assert {name: float(row[name]) for name in expected} == expected
 
 
-def test_models_that_were_measured_are_no_runs(measured, lmkit):
-    assert lmkit("rank", "run=pretrained").startswith("error: run=pretrained selects no run: ")
-    assert lmkit("report", "runs=pretrained head:gss").startswith("error: runs=pretrained head:gss")
+def test_models_that_were_measured_are_no_runs(measured, lmkit, refused):
+    assert refused("rank", "run=pretrained").startswith("run=pretrained selects no run: ")
+    assert refused("report", "runs=pretrained head:gss").startswith("runs=pretrained head:gss")
     assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")
 
 
@@ -510,10 +495,9 @@ def spoiled(made: Path, here: Path, case: str) -> str:
         ("words", "hf=words: "),
     ],
 )
-def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, made, here, lmkit):
-    error = lmkit("rank", f"hf={spoiled(made, here, case)}", f"text={made / 'text.txt'}")
-    assert error.startswith(f"error: {expected}")
-    assert "\n" not in error
+def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, made, here, refused):
+    error = refused("rank", f"hf={spoiled(made, here, case)}", f"text={made / 'text.txt'}")
+    assert error.startswith(expected)
     assert not (here / "pretrained").exists()
 
 
@@ -548,7 +532,7 @@ def test_weights_in_another_format_may_lie_beside_safetensors(made, here):
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(
-    arguments, expected, made, here, lmkit, monkeypatch
+    arguments, expected, made, here, refused, monkeypatch
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (here / "empty.txt").write_text(" \n")
@@ -556,10 +540,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
     line = arguments.format(made=made).split()
     if not any(word.startswith("text=") for word in line):
         line.append(f"text={made / 'text.txt'}")
-    error = lmkit("rank", *line)
-    assert error.startswith("error: ")
-    assert expected in error
-    assert "\n" not in error
+    assert expected in refused("rank", *line)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -577,13 +558,13 @@ def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
     assert other.stem.endswith(f"@{sha256[:8]}")
 
 
-def test_the_extra_is_named_where_the_library_is_missing(made, here, lmkit, monkeypatch):
+def test_the_extra_is_named_where_the_library_is_missing(made, here, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    error = lmkit("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")
+    error = refused("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")
     assert error.endswith("which is not installed: pip install 'lmkit[hf]'")
 
 
-def test_a_head_that_is_something_else_is_refused(made, here, lmkit, monkeypatch):
+def test_a_head_that_is_something_else_is_refused(made, here, refused, monkeypatch):
     forward = transformers.GPT2LMHeadModel.forward
 
     def squared(self, *args, **kwargs):
@@ -592,5 +573,5 @@ def test_a_head_that_is_something_else_is_refused(made, here, lmkit, monkeypatch
         return output
 
     monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", squared)
-    error = lmkit("rank", *options(made, "gpt2"))
+    error = refused("rank", *options(made, "gpt2"))
     assert "the logits of GPT2LMHeadModel are not h W' + b, not these times a number" in error

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.cli.main import main
 from lmkit.experiment import conclusion
 from lmkit.results.published import CORPORA
 from lmkit.runs.folder import RunFolder
@@ -30,15 +29,16 @@ def test_the_published_contexts_are_taken_where_the_memory_is_free(tmp_path, cap
     assert "lmkit rank" not in capsys.readouterr().out
 
 
-def test_else_a_line_says_how_to_have_them_later_and_it_does(tmp_path, monkeypatch, capsys):
+def test_else_a_line_says_how_to_have_them_later_and_it_does(tmp_path, monkeypatch, capsys, lmkit):
     with monkeypatch.context() as patched:
         patched.setattr(conclusion, "available_bytes", lambda device: 10**8)
         folder = finished(tmp_path, "conclusion.published_contexts=200")
     assert contexts_of(folder) == 60
     (line,) = [each for each in capsys.readouterr().out.splitlines() if "Later: " in each]
     assert "need 0.5 GB of memory, but 0.1 GB are free" in line
-    monkeypatch.setattr("sys.argv", shlex.split(line.partition("Later: ")[2]))
-    main()
+    command, *arguments = shlex.split(line.partition("Later: ")[2])
+    assert command == "lmkit"
+    lmkit(*arguments)
     assert (folder.analysis / "rank_test_log_probs_200.json").is_file()
 
 

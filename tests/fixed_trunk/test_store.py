@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 import torch
 
-from lmkit.cli.main import main
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache, store
 from lmkit.fixed_trunk.cache import FILE, lock_of
@@ -126,11 +125,10 @@ def test_a_process_that_is_killed_while_it_computes_is_replaced(tmp_path, folder
     assert not list(folder.rglob(".*.tmp"))
 
 
-def test_clean_knows_contexts(folder, monkeypatch, capsys):
+def test_clean_knows_contexts(folder, lmkit):
     stored_contexts(contents(), lambda: [values()])
     for words, gone in ((["contexts"], False), (["contexts", "dry_run=false"], True)):
-        monkeypatch.setattr("sys.argv", ["lmkit", "clean", *words])
-        main()
+        shown = lmkit("clean", *words)
         assert contents().path.exists() is not gone
-        assert ("1.03 kB freed" if gone else "nothing has been removed") in capsys.readouterr().out
+        assert ("1.03 kB freed" if gone else "nothing has been removed") in shown
     assert not list(folder.glob("*"))

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from lmkit.cli.main import main
 from tests.tiny import SMALL, trained
 
 TINY = [*SMALL, "callbacks.spectrum=null", "max_epochs=2"]
@@ -36,19 +33,3 @@ def tiny_run(tiny_runs) -> Path:
     """The run of MoS + PLIF alone."""
     (path,) = (path for path in tiny_runs.glob("mos-*") if path.is_dir())
     return path
-
-
-@pytest.fixture
-def lmkit(monkeypatch, capsys) -> Callable[..., str]:
-    """A command in this process; returns what it prints, or its error."""
-
-    def command(*arguments: str) -> str:
-        capsys.readouterr()
-        monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
-        try:
-            main()
-        except SystemExit as failed:
-            return failed.code if isinstance(failed.code, str) else capsys.readouterr().err
-        return capsys.readouterr().out
-
-    return command

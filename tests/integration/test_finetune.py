@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import shutil
-import sys
 from pathlib import Path
 
 import pytest
@@ -173,12 +172,10 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
     assert standing.test_ppl == result.metrics["test_ppl"]
 
 
-def test_an_unfinished_run_is_refused(first, monkeypatch, capsys):
+def test_an_unfinished_run_is_refused(first, refused):
     first.reopen()
-    monkeypatch.setattr(sys, "argv", ["lmkit", f"run={first.path}"])
-    with pytest.raises(SystemExit):
-        finetune.main()
-    assert "has not finished: the command that trains it resumes it" in capsys.readouterr().err
+    error = refused("finetune", f"run={first.path}")
+    assert "has not finished: the command that trains it resumes it" in error
 
 
 def test_weights_that_change_under_way_are_refused(first):

@@ -56,10 +56,10 @@ def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
     assert (tiny_run / "analysis/rank_valid_log_probs_590_last.npz").exists()
 
 
-def test_a_folder_that_cannot_be_written_is_refused_first(tiny_run, lmkit, monkeypatch):
+def test_a_folder_that_cannot_be_written_is_refused_first(tiny_run, refused, monkeypatch):
     tiny_run.joinpath("analysis").mkdir(exist_ok=True)
     monkeypatch.setattr("os.access", lambda path, mode: Path(path).name != "analysis")
-    assert "analysis cannot be written" in lmkit("rank", f"run={tiny_run}", "contexts=100")
+    assert "analysis cannot be written" in refused("rank", f"run={tiny_run}", "contexts=100")
 
 
 def test_divergence_is_that_of_all_pairs(tiny_run, lmkit):

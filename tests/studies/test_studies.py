@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import math
-import sys
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 
-from lmkit.cli.main import main
 from lmkit.studies.degenerate import singular_values
 from lmkit.studies.experts import ConvExperts, DenseExperts
 from lmkit.studies.mode_matching import against_softmax
@@ -28,14 +26,13 @@ TINY = {
 
 
 @pytest.fixture
-def rows(monkeypatch, tmp_path, capsys):
+def rows(lmkit, monkeypatch, tmp_path):
     """Runs a study and reads its rows."""
     monkeypatch.chdir(tmp_path)
 
     def run(name: str, *options: str) -> pd.DataFrame:
-        monkeypatch.setattr(sys, "argv", ["lmkit", "study", name, "threads=1", *options])
-        main()
-        assert "written: runs/synthetic" in capsys.readouterr().out.replace("\n", "")
+        shown = lmkit("study", name, "threads=1", *options)
+        assert "written: runs/synthetic" in shown.replace("\n", "")
         folder = tmp_path / "runs/synthetic" / name
         assert (folder / "figure.svg").read_text().startswith("<?xml")
         return pd.read_csv(folder / "rows.csv")
@@ -126,8 +123,5 @@ def test_a_perfect_fit_scores_as_one():
         (("gss_pieces", "k=[0]"), "k must be greater than 0, but is 0"),
     ],
 )
-def test_a_mistake_is_one_line(options, expected, monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["lmkit", "study", *options])
-    with pytest.raises(SystemExit):
-        main()
-    assert expected in capsys.readouterr().err
+def test_a_mistake_is_one_line(options, expected, refused):
+    assert expected in refused("study", *options)

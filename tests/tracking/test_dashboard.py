@@ -7,7 +7,6 @@ import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
-from lmkit.cli import dashboard as command
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking.dashboard import workspace
 from lmkit.tracking.fields import result_fields, run_fields
@@ -38,13 +37,11 @@ def test_panels_draw_fields_that_runs_have(finished):
     assert drawn <= fields.keys()
 
 
-def test_the_command_sends_the_sweeps_workspace(sweep, monkeypatch, capsys):
+def test_the_command_sends_the_sweeps_workspace(sweep, monkeypatch, lmkit):
     sent = []
     monkeypatch.setattr(ws.Workspace, "save", lambda self: sent.append(self))
     monkeypatch.setattr(ws.Workspace, "url", property(lambda self: "https://there"))
-    monkeypatch.setattr("sys.argv", ["lmkit dashboard", str(sweep.path), "us/theirs"])
-    command.main()
-    assert capsys.readouterr().out == "workspace: https://there\n"
+    assert lmkit("dashboard", str(sweep.path), "us/theirs") == "workspace: https://there\n"
     (made,) = sent
     assert (made.entity, made.project, made.name) == ("us", "theirs", "sweep mine")
 
@@ -53,12 +50,9 @@ def test_the_command_sends_the_sweeps_workspace(sweep, monkeypatch, capsys):
     ("target", "message"),
     [("theirs", "ENTITY/PROJECT must be two names"), ("us/theirs", "it needs an account")],
 )
-def test_what_is_wrong_is_one_line(sweep, monkeypatch, capsys, target, message):
+def test_what_is_wrong_is_one_line(sweep, monkeypatch, refused, target, message):
     def rejects(self: ws.Workspace) -> None:
         raise wandb.Error("no\n key")
 
     monkeypatch.setattr(ws.Workspace, "save", rejects)
-    monkeypatch.setattr("sys.argv", ["lmkit dashboard", str(sweep.path), target])
-    with pytest.raises(SystemExit, match="1"):
-        command.main()
-    assert message in capsys.readouterr().err
+    assert message in refused("dashboard", str(sweep.path), target)

@@ -46,8 +46,9 @@ def test_the_figure_is_drawn_of_the_kept_epochs(kept):
     assert full_size.drawn(kept) == figure.read_text("utf-8")
 
 
-def test_a_report_draws_the_logs_beside_runs_that_ended_earlier(lmkit, tmp_path):
-    lmkit("report", f"runs={full_size.RUNS}", f"out={tmp_path / 'report'}")
+def test_a_report_draws_the_logs_beside_a_run_that_ended_earlier(lmkit, tmp_path):
+    (run,) = full_size.RUNS.glob("penn_mos_nt-8744*")  # five epochs
+    lmkit("report", f"runs={run}", f"out={tmp_path / 'report'}")
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "Grey: trainings by others, mos_ptb (omerlux/NLP-PTB); mos_ptb_16 (" in page
     assert "own class window_losses.WindowLosses" in page

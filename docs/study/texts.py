@@ -157,7 +157,7 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     end = {
         names.get(trunk, trunk): _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")
     }
-    table, _ = _on_trunks(to_end, to_end)
+    table, _ = _on_trunks(fresh, fresh)
     return {"controls": controls, "control": means, "to_end": table, "end": end}
 
 

@@ -3,8 +3,8 @@
     python docs/fidelity/full_size.py [FOLDER ...]
 
 keeps the epochs of these runs, finished or not, in `epochs.csv`, draws `full_size.svg` and writes
-the tables of `docs/fidelity.md` from what is kept. Runs that have ended lie in `runs`, by
-`copy_finished` of `docs/study/keeping.py`; what the last table says of ranks is theirs.
+the tables of `docs/fidelity.md` from what is kept. The table of ranks is of the finished runs in
+`runs`, which `copy_finished` of `docs/study/keeping.py` put there.
 
 What a log prints is not quite a perplexity, so ours is put into its terms. The authors' program
 prints a mean of every 200 windows: it divides the first, of 201, by 200, and drops what is left at
@@ -123,8 +123,8 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
     for log in theirs.keys() & PRINTED_FIRST.keys():
         theirs[log] |= of_windows(PRINTED_FIRST[log])
     nearest = NEAREST[experiment]
-    lines = [["printed", "epoch", *mine, *theirs, f"lmkit above {nearest}"]]
-    lines += [["---"] * len(lines[0])]
+    columns = ["printed", "epoch", *mine, *theirs, f"lmkit above {nearest}"]
+    lines = []
     ends = {max(epoch for _, epoch, *_ in of) for of in mine.values()}
     printed = {row for of in theirs.values() for row in of}
     for row in sorted(printed & {row for of in mine.values() for row in of}):
@@ -136,7 +136,13 @@ def table(ours: pd.DataFrame, experiment: str) -> str:
         shown = [plus_minus(value, np.nan, 1) for value in values]
         _, epoch, _, name = row
         lines.append([name, str(epoch), *shown, f"{percents} %" if percents else DASH])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    return markdown(columns, lines)
+
+
+def markdown(columns: list[str], lines: list[list[str]]) -> str:
+    """A table in Markdown."""
+    every = [columns, ["---"] * len(columns), *lines]
+    return "\n".join(f"| {' | '.join(line)} |" for line in every)
 
 
 def is_shown(epoch: int, ends: Collection[int]) -> bool:
@@ -191,24 +197,21 @@ def drawn(ours: pd.DataFrame) -> str:
 
 
 def rank_table(runs: pd.DataFrame) -> str:
-    """In Markdown, ranks of log P of runs that have ended."""
-    head = ["run", "epochs", "valid", "test", "contexts", "Press rank"]
-    head += [f"{level}-effective" for level in LEVELS]
-    lines = [[*head, "k of KL 0.01", "KL at the bound"], ["---"] * (len(head) + 2)]
+    """In Markdown, ranks of log P on test of finished runs."""
+    columns = ["run", "epochs", "valid", "test", "contexts", "Press rank"]
+    columns += [*(f"{level}-effective" for level in LEVELS), "k of KL 0.01", "KL at the bound"]
+    kinds = ["press", *(f"effective_{level}" for level in LEVELS)]
+    lines = []
     for _, run in runs.sort_values("test_ppl").iterrows():
         (contexts,) = (n for n, column in ranks_in(runs).items() if pd.notna(run[column]))
         name = f"`{run['experiment']}`, seed {run['seed']}"
-        ranks = [run[f"rank.{kind}@{contexts}"] for kind in ("press", *map(_effective, LEVELS))]
+        ranks = [run[f"rank.{kind}@{contexts}"] for kind in kinds]
         counts = [f"{count:,.0f}" for count in (contexts, *ranks)]
-        perplexities = [f"{run[name]:.2f}" for name in ("valid_ppl", "test_ppl")]
+        perplexities = [f"{run[column]:.2f}" for column in ("valid_ppl", "test_ppl")]
         enough, lost = run[f"{TRUNCATION}.rank_enough"], run[f"{TRUNCATION}.divergence_at_bound"]
         cut = [DASH, DASH] if pd.isna(enough) else [f"{enough:,.0f}", f"{abs(lost):.4f}"]
         lines.append([name, str(run["epochs"]), *perplexities, *counts, *cut])
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _effective(level: str) -> str:
-    return f"effective_{level}"
+    return markdown(columns, lines)
 
 
 def write_page(ours: pd.DataFrame, page: Path) -> None:

@@ -59,8 +59,9 @@ def published() -> pd.DataFrame:
 
 
 def published_curves() -> pd.DataFrame:
-    """Trainings by others, until they were restarted, and of whole epochs: `log, epoch, train_ppl,
-    valid_ppl, test_ppl, seconds, note` and of each log `experiment, seed, differs, source`.
+    """Trainings by others until they were restarted, without epochs of which only some windows are
+    known: `log, epoch, train_ppl, valid_ppl, test_ppl, seconds, note` and of each log `experiment,
+    seed, differs, source`.
     """
     curves = pd.read_csv(Path(__file__).with_name("published_curves.csv"))
     logs = pd.read_csv(Path(__file__).with_name("published_curve_logs.csv"))
@@ -85,8 +86,8 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
     """Of each group on a published corpus, the nearest experiment with the same head.
 
     Returns: by group `experiment`, its `reported_seed`, `differs` (texts such as
-        `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_alike`, where an epoch's
-        perplexity is to be the published: they differ in their ends or rounding, if in anything.
+        `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_alike`, where
+        curves compare: they differ at most in when they end, how they round and what watches them.
     """
     experiments = published()["experiment"].dropna().unique()
     found = []

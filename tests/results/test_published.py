@@ -82,6 +82,22 @@ def test_everything_that_decides_the_numbers_is_compared(tmp_path, make_run, opt
     assert nearest_in(tmp_path) == {"Softmax": ("penn_softmax", told)}
 
 
+@pytest.mark.parametrize(
+    ("options", "is_alike"),
+    [
+        ({"trainer.precision": "bf16-mixed", "patience": 3}, True),
+        ({"trainer.precision": "bf16-mixed", "optimizer.lr": 5}, False),
+        ({"windows.test_batch_size": 10}, False),
+    ],
+)
+def test_curves_compare_where_runs_differ_in_end_and_rounding_alone(
+    tmp_path, make_run, options, is_alike
+):
+    make_run(tmp_path, options=options)
+    runs, _ = grouped(results(str(tmp_path)))
+    assert nearest(runs, published_config)["is_alike"].tolist() == [is_alike]
+
+
 def test_a_run_that_a_callback_ended_is_not_as_published(tmp_path, make_run):
     run = make_run(tmp_path)
     change(run, "result.json", lambda c: c["budget"].update(stopped="callback"))

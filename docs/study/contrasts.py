@@ -2,56 +2,87 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import torch
-from rules import rules
+from rules import kind_of, rules
 from texts import SETTINGS, at_best_rate, interval, markdown, read
 
 from lmkit.experiment.load import load_run
 from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import DASH
 from lmkit.results.bootstrap import over_texts
-from lmkit.results.stats import difference, holm
+from lmkit.results.stats import difference, holm, paired
 from lmkit.runs.analysis_files import read_arrays, write_arrays
 from lmkit.runs.folder import RunFolder
 
 LOSSES = "test_nll"
-TITLES = dict(SETTINGS.values()) | {"penn_subwords_at30": "trained whole, averaged from epoch 30"}
+TITLES = dict(SETTINGS.values()) | {
+    "penn_subwords_at30": "trained whole, averaged from epoch 30",
+    "penn_subwords": "on trunks trained with Softmax",
+    "penn_subwords_softmaxes": "on trunks trained with MoS",
+    "penn_subwords_transformer": "on Transformers",
+}
 
 
 def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
-    """A row a contrast and trunk: difference of test perplexity over fresh seeds with Welch's 95 %
-    interval, Holm's p over all planned; where losses are kept, difference and interval over texts
-    in per cent.
+    """A row a contrast, on a trunk over fresh seeds, and on a kind of trunks over its trunks.
+
+    Each has the difference of test perplexity with its 95 % interval (Welch's over seeds, Student's
+    paired over trunks), and Holm's p over all planned; where losses are kept, the difference and
+    interval over texts in per cent.
     """
     rows = []
     for sweep, pairs in rule["primary"].items():
-        best = at_best_rate(runs.query(rule["sweeps"][sweep]["runs"]))
+        of = rule["sweeps"][sweep]
+        best = at_best_rate(runs.query(of["runs"]))
         fresh = best[best["seed"].isin(rule["fresh"])]
-        for trunk, on_it in fresh.groupby("trunk_name"):
-            heads = dict(iter(on_it.groupby("label")))
-            for pair in (pair for pair in pairs if heads.keys() >= set(pair)):
-                a, b = (heads[head] for head in pair)
-                found = difference(a["test_ppl"], b["test_ppl"])._asdict()
-                row = {"sweep": sweep, "trunk": trunk, "contrast": " − ".join(pair)}
-                seeds = " and ".join(map(str, dict.fromkeys((len(a), len(b)))))
-                rows.append(row | {"seeds": seeds} | found | _over_texts(a, b))
+        for name, sample, heads in _samples(fresh, of):
+            for a, b in (pair for pair in pairs if heads.keys() >= set(pair)):
+                found = sample(heads[a], heads[b])
+                if found is not None:
+                    row = {"sweep": sweep, "trunk": name, "contrast": f"{a} − {b}"}
+                    rows.append(row | found)
     table = pd.DataFrame(rows)
     if table.empty:
         return table
     planned = sum(len(pairs) * _models(rule["sweeps"][s]) for s, pairs in rule["primary"].items())
-    p = table["p_welch"].reindex(range(max(planned, len(table)))).fillna(1.0)
-    p_holm = holm(p)[table.index].where(table["p_welch"].notna())
+    p = table["p"].reindex(range(max(planned, len(table)))).fillna(1.0)
+    p_holm = holm(p)[table.index].where(table["p"].notna())
     return table.assign(p_holm=p_holm)  # over those not trained yet too
 
 
+def _samples(
+    fresh: pd.DataFrame, of: dict[str, Any]
+) -> Iterator[tuple[str, Callable[..., dict[str, Any] | None], dict[str, pd.DataFrame]]]:
+    """By name: what compares two heads, and runs by head."""
+    trunks = of.get("trunks", list(fresh["trunk_name"].unique()))
+    for trunk in trunks:
+        heads = fresh[fresh["trunk_name"] == trunk].groupby("label")
+        yield trunk, _over_seeds, dict(iter(heads))
+    for trunk in trunks if "further" in of else []:
+        alike = fresh[fresh["trunk_name"].map(kind_of) == kind_of(trunk)]
+        yield str(kind_of(trunk)), _over_trunks, dict(iter(alike.groupby("label")))
+
+
+def _over_seeds(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:
+    found = difference(a["test_ppl"], b["test_ppl"])._asdict()
+    count = " and ".join(map(str, dict.fromkeys((len(a), len(b)))))
+    return {"sample": f"{count} seeds", "p": found.pop("p_welch"), **found, **_over_texts(a, b)}
+
+
+def _over_trunks(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any] | None:
+    found = paired(*(runs.groupby("trunk_name")["test_ppl"].mean().to_dict() for runs in (a, b)))
+    return found and {**found._asdict(), "sample": f"{found.seeds} trunks"}
+
+
 def _models(sweep: dict[str, Any]) -> int:
-    """On how many trunks a sweep is planned; 1 of whole models."""
-    return len(sweep.get("trunks", [None])) * sweep.get("of_each_kind", 1)
+    """Of how many samples contrasts are planned: seeds on each trunk, and trunks of each kind."""
+    return len(sweep.get("trunks", [None])) * (2 if "further" in sweep else 1)
 
 
 def contrasts_table(table: pd.DataFrame) -> str:
@@ -60,10 +91,10 @@ def contrasts_table(table: pd.DataFrame) -> str:
     for _, row in table.iterrows():
         text = [row.get(f"text_{name}", np.nan) for name in ("difference", "low", "high")]
         of_text = DASH if np.isnan(text[0]) else interval(*text, 3)
-        of_seeds = interval(*row[["difference", "low", "high"]], 2)
-        cells = [row["contrast"], row["seeds"], of_seeds, p_text(row["p_holm"]), of_text]
-        rows.append([TITLES.get(row["trunk"], f"on {row['trunk']}"), *cells])
-    names = ["model", "contrast", "seeds", "test perplexity", "p, Holm", "over texts, %"]
+        mean = interval(*row[["difference", "low", "high"]], 2)
+        cells = [row["contrast"], row["sample"], mean, p_text(row["p_holm"]), of_text]
+        rows.append([TITLES[row["trunk"]], *cells])
+    names = ["model", "contrast", "over", "test perplexity", "p, Holm", "over texts, %"]
     return markdown(names, rows)
 
 

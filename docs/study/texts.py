@@ -153,10 +153,8 @@ def _controls(kept: pd.DataFrame) -> dict[str, Any]:
     is_control = (five["rms"] > 0) | (five["head"] == "tanh layer")
     controls, means = _on_trunks(five[is_control], five)
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
-    fresh = to_end[to_end["seed"] != FIRST_SEED]
-    end = {
-        names.get(trunk, trunk): _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")
-    }
+    fresh = to_end[(to_end["seed"] != FIRST_SEED) & to_end["trunk_name"].isin(names)]
+    end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")}
     table, _ = _on_trunks(fresh, fresh)
     return {"controls": controls, "control": means, "to_end": table, "end": end}
 

@@ -73,9 +73,21 @@ def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
     assert set(texts.at_best_rate(runs)["seed"]) == {141, 143}
 
 
+def test_on_further_trunks_a_head_has_the_rate_of_the_first_and_one_fresh_seed(head):
+    rule = {"choosing": 141, "fresh": [142, 143]}
+    on_first = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.03, 142, 25.0))
+    on_second = head((0.03, 142, 25.0), (0.01, 142, 24.0)).assign(trunk_of="awd-2")
+    among = pd.concat([on_first.assign(trunk_of="awd-1"), on_second], ignore_index=True)
+    trunks = pd.Series({"awd-2": "runs/awd-2", "awd-3": "runs/awd-3"})
+    assert rules.missing_trunks(on_first, among, trunks, rule) == [
+        "lmkit train optimizer.lr=1 runs_dir=runs seed=142 trunk.of=runs/awd-3"
+    ]
+
+
 def test_no_rate_is_added_before_the_two_of_the_sweep_were_tried(head, monkeypatch):
     sweep = {"runs": "max_epochs == 5", "heads": 1, "rates": LADDER}
-    monkeypatch.setattr(rules, "rules", lambda: {"choosing": 141, "sweeps": {"s": sweep}})
+    rule = {"choosing": 141, "primary": {}, "sweeps": {"s": sweep}}
+    monkeypatch.setattr(rules, "rules", lambda: rule)
     monkeypatch.setattr(rules, "read", lambda folder: head((0.03, 141, 25.0)))
     assert rules.asked_for(Path("runs")) == ["lmkit train multirun_sweeps=s runs_dir=runs"]
 
@@ -92,28 +104,44 @@ def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tm
     runs = pd.concat([tuned, untuned, softmax], ignore_index=True)
     half = students_t.ppf(0.975, 4) * np.sqrt(2 / 3)
     (row,) = contrasts(runs, rule).to_dict("records")
-    assert (row["contrast"], row["seeds"]) == ("GSS − Softmax", "3")
+    assert (row["contrast"], row["sample"]) == ("GSS − Softmax", "3 seeds")
     assert (row["difference"], row["low"], row["high"]) == pytest.approx((-3, -3 - half, -3 + half))
-    assert row["p_holm"] == row["p_welch"]
+    assert row["p_holm"] == row["p"]
     rule["sweeps"]["s"]["trunks"] = ["trunk", "another", "a third"]  # planned, and not trained yet
-    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(3 * row["p_welch"])
-    rule["sweeps"]["s"]["of_each_kind"] = 2
-    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(6 * row["p_welch"])
+    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(3 * row["p"])
+    rule["sweeps"]["s"]["further"] = [142, 143]  # three kinds, and no second trunk of any
+    assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(6 * row["p"])
     assert "text_low" not in row
-    # by rule 3 a further trunk has the rates that the first one chose, and so no choosing seed
-    further = pd.concat([tuned, softmax]).query("seed > 141").assign(trunk_name="another")
-    lone = further.query("seed == 142").assign(trunk_name="a third")
-    table = contrasts(pd.concat([runs, further, lone], ignore_index=True), rule)
-    assert table.set_index("trunk")["seeds"].to_dict() == {
-        "another": "3", "trunk": "3", "a third": "1",
-    }  # fmt: skip
-    assert table.set_index("trunk")["p_holm"].isna().to_dict() == {
-        "another": False, "trunk": False, "a third": True,
-    }  # fmt: skip
-    assert table["p_holm"].min() == pytest.approx(6 * row["p_welch"])
     write_arrays(RunFolder(tmp_path), "test_nll", {"nll_N": np.ones(3000, np.float16)})
     (row,) = contrasts(runs, rule).to_dict("records")
     assert (row["text_low"], row["text_high"]) == (0, 0)  # the same losses for all
+
+
+def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head):
+    """By hand: differences of −3 (the mean over two seeds), −2 and −4, mean −3, SE 1/√3, 2 df.
+
+    A further trunk has the rate that the first one chose, and no seed that chooses.
+    """
+    rule = rules.rules() | {"primary": {"s": [["GSS", "Softmax"]]}}
+    of_sweep = {"runs": "max_epochs == 5", "trunks": ["awd-1"], "further": [142, 143]}
+    rule["sweeps"] = {"s": of_sweep}
+    parts = []
+    for label, on_trunks in {"GSS": [[1.0, 2.0], [3.0], [4.0]],
+                             "Softmax": [[4.0, 5.0], [5.0], [8.0]]}.items():  # fmt: skip
+        for trunk, values in zip(("awd-1", "awd-2", "awd-3"), on_trunks, strict=True):
+            seeds = [(0.03, 142 + i, 25.0) for i in range(len(values))]
+            parts.append(head(*seeds).assign(test_ppl=values, trunk_name=trunk, label=label))
+        parts.append(head((0.03, 141, 25.0)).assign(test_ppl=9.0, trunk_name="awd-1", label=label))
+    seeds, trunks = contrasts(pd.concat(parts, ignore_index=True), rule).to_dict("records")
+    assert (seeds["trunk"], seeds["sample"]) == ("awd-1", "2 seeds")
+    assert (trunks["trunk"], trunks["sample"]) == ("awd", "3 trunks")
+    half = students_t.ppf(0.975, 2) / np.sqrt(3)
+    found = [trunks[name] for name in ("difference", "low", "high")]
+    assert found == pytest.approx([-3, -3 - half, -3 + half])
+    p = 2 * students_t.sf(3 * np.sqrt(3), 2)
+    assert trunks["p"] == pytest.approx(p)
+    assert trunks["p_holm"] == pytest.approx(2 * p)  # the smaller of two
+    assert seeds["p_holm"] == pytest.approx(max(seeds["p"], 2 * p))
 
 
 def test_the_rules_name_sweeps_that_are_there():
@@ -129,7 +157,7 @@ def test_the_rules_name_sweeps_that_are_there():
 def test_nothing_is_asked_for_but_sweeps_where_nothing_was_trained():
     commands = rules.asked_for(study.FIRST / "runs")
     assert {word for line in commands for word in line.split() if "multirun_sweeps" in word} == {
-        f"multirun_sweeps={sweep}" for sweep in rules.rules()["sweeps"]
+        f"multirun_sweeps={sweep}" for sweep in (*rules.rules()["sweeps"], "study_trunks")
     }
     assert all("multirun_sweeps" in line for line in commands)
 

@@ -110,7 +110,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
     }
-    return known | _controls(kept) | _of_whole(whole)
+    return known | _on_fixed_trunks(kept) | _of_whole(whole)
 
 
 def settings_table(known: dict[str, Any]) -> str:
@@ -141,22 +141,33 @@ def first_screen_table(known: dict[str, Any]) -> str:
     return markdown(columns, rows)
 
 
-def _controls(kept: pd.DataFrame) -> dict[str, Any]:
-    """In Markdown, tables of the controls on fixed trunks; means by `transformer, RMS 0.4: MoC`.
-
-    `controls` are five epochs of heads on contexts of one root mean square, and of tanh layers;
-    `to_end` are heads that were trained until valid perplexity stopped.
+def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
+    """Of heads that were trained until valid perplexity stopped, a table in Markdown, `to_end`, and
+    by trunk what tells the heads apart, `end`; of five epochs on contexts of one root mean square,
+    test perplexity by trunk and head, `scaled`.
     """
-    best = at_best_rate(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()])
-    best = best.fillna({"rms": 0})
-    five, to_end = (best[best["max_epochs"] == most] for most in (5, 60))
-    is_control = (five["rms"] > 0) | (five["head"] == "tanh layer")
-    controls, means = _on_trunks(five[is_control], five)
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
-    fresh = to_end[(to_end["seed"] != FIRST_SEED) & to_end["trunk_name"].isin(names)]
+    of_heads = kept["trunk_name"].isin(names) & kept["head.decoder_rank"].isna()
+    best = at_best_rate(kept[of_heads & (kept["rms"] > 0)])
+    fresh = best[(best["max_epochs"] == 60) & (best["seed"] != FIRST_SEED)]
     end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")}
-    table, _ = _on_trunks(fresh, fresh)
-    return {"controls": controls, "control": means, "to_end": table, "end": end}
+    scaled: dict[str, dict[str, str]] = {}
+    for _, run in best[best["max_epochs"] == 5].iterrows():
+        scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
+    return {"to_end": _to_end_table(fresh), "end": end, "scaled": scaled}
+
+
+def _to_end_table(fresh: pd.DataFrame) -> str:
+    titles, rows = dict(SETTINGS.values()), []
+    for (trunk, rms, head), of in fresh.groupby(["trunk_name", "rms", "label"]):
+        on_it = fresh[fresh["trunk_name"] == trunk]
+        softmax = on_it.loc[on_it["label"] == "Softmax", "test_ppl"]
+        less = interval(*difference(of["test_ppl"], softmax)[:3], 2) if head != "Softmax" else ""
+        numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
+        cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}", f"{len(of)}"]
+        rows.append([*cells, *numbers, less, f"{of[PRESS].mean():,.0f}"])
+    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
+    return markdown(names, rows)
 
 
 def _by_rate(kept: pd.DataFrame) -> dict[str, str]:
@@ -169,35 +180,6 @@ def _by_rate(kept: pd.DataFrame) -> dict[str, str]:
         )
         for head, of in first.groupby("label")
     }
-
-
-def _on_trunks(shown: pd.DataFrame, runs: pd.DataFrame) -> tuple[str, dict[str, str]]:
-    """A row a head on contexts, and its means: of the fresh seeds, where there are any.
-
-    Args:
-        runs: among which is the Softmax that heads are compared with.
-    """
-    settings = {trunk: (name, title) for name, (trunk, title) in SETTINGS.items()}
-    rows, means = [], {}
-    for (trunk, rms, head), of in shown.groupby(["trunk_name", "rms", "label"]):
-        alike = runs[(runs["trunk_name"] == trunk) & (runs["rms"] == rms)]
-        ours, softmax = _fresh(of), _fresh(alike[alike["label"] == "Softmax"])
-        name, title = settings.get(trunk, (trunk, f"on {trunk}"))
-        size = f"RMS {rms:g}" if rms else "as they are"
-        less = interval(*difference(ours["test_ppl"], softmax["test_ppl"])[:3], 2)
-        means[f"{name}, {size}: {head}"] = f"{ours['test_ppl'].mean():.2f}"
-        numbers = [f"{ours[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
-        cells = [f"{title}, {size}", head, f"{of['rate'].iloc[0]:g}", f"{len(ours)}", *numbers]
-        less = "" if head == "Softmax" else less
-        rows.append([*cells, less, f"{ours[PRESS].mean():,.0f}"])
-    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
-    return markdown(names, rows), means
-
-
-def _fresh(runs: pd.DataFrame) -> pd.DataFrame:
-    """Without the seed that chose the rate, unless it is the only one."""
-    fresh = runs[runs["seed"] != FIRST_SEED]
-    return fresh if len(fresh) else runs
 
 
 def _published() -> dict[str, str]:

@@ -1,6 +1,6 @@
 """What the study's texts say of its kept runs, and its figure: all from the frame of runs.
 
-A head stands at the rate that is best on valid with the first seed, with all its seeds at that
+A head stands at the rate that is best on valid with the first seed, with all other seeds at that
 rate. A template names a value as `{minus[whole][MoC − Softmax]}`.
 """
 
@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmkit.presentation.figure_files import to_svg
-from lmkit.presentation.style import INK, WIDE, house_style, marks
+from lmkit.presentation.style import INK, SERIES, WIDE, house_style
 from lmkit.presentation.styled import signed
 from lmkit.presentation.tables import decimal
 from lmkit.results.frame import results
@@ -25,9 +26,8 @@ from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 
 FIRST_SEED = 141
-PRESS = "rank.press@10000"
+PRESS, EFFECTIVE = "rank.press@10000", "rank.effective_0.001@10000"
 RATES = ("rate", "module.transform_lr")
-RANKS = (34, 100, 300, 1000)  # ticks
 WHOLE = "penn_subwords_nt"
 SETTINGS = {  # name in templates: trunk, and name in tables
     "softmax": ("penn_subwords-b511f1da1004", "on the Softmax trunk"),
@@ -35,10 +35,12 @@ SETTINGS = {  # name in templates: trunk, and name in tables
     "transformer": ("penn_subwords_transformer-4ee3176126df", "on the Transformer"),
     "whole": (WHOLE, "trained whole"),
 }
-HEADS = (
-    *("Softmax", "SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF"),
-    *("MoC", "MoS (K=1)", "MoS (K=5)", "MoS + GSS", "Mixtape"),
+LARGE = {SETTINGS["transformer"][0]: ", contexts ten times as large"}
+HEADS = (  # first those whose rank is bounded as Softmax's
+    *("Softmax", "MoC", "MoS (K=1)"),
+    *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
+BOUNDED = 3
 PUBLISHED = {  # rows of Parthiban et al. 2021, table 2; their MoS has 15 components
     "Softmax": "Softmax",
     "SS": "SS",
@@ -76,6 +78,11 @@ def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     return runs[is_best[0] & is_best[1]]
 
 
+def fresh(runs: pd.DataFrame) -> pd.DataFrame:
+    """Without the seed that chose the rates."""
+    return runs[runs["seed"] != FIRST_SEED]
+
+
 def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:
     """The runs of ten heads in four settings: five epochs on contexts as they are, or whole."""
     trunks = [trunk for trunk, _ in SETTINGS.values()]
@@ -90,17 +97,20 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     known: dict[str, Any] = {"kept": len(kept), "dirty": int(kept["code.dirty"].sum())}
     for name, (trunk, _) in SETTINGS.items():
         runs = table[table["trunk_name"] == trunk]
-        for key, value in _of_setting(at_best_rate(runs)).items():
+        for key, value in _of_setting(fresh(at_best_rate(runs))).items():
             known.setdefault(key, {})[name] = value
-    low, press = (
+    low, press, effective = (
         [known[what][name][head] for name in SETTINGS for head in ("SS", "GSS (c=−1.5)")]
-        for what in ("lowest", "press")
+        for what in ("lowest", "press", "effective")
     )
+    softmax = sorted(int(known["effective"][name]["Softmax"]) for name in SETTINGS)
     own = kept["test_ppl"].to_dict()
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
+        "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
+        "softmax_effective_ranks": f"{softmax[0]} to {softmax[-1]}",
         "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),
@@ -114,30 +124,34 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
 
 
 def settings_table(known: dict[str, Any]) -> str:
-    """In Markdown, a row a head: in each setting test perplexity, valid perplexity and rank."""
+    """In Markdown, a row a head: in each setting test perplexity, valid perplexity and ranks."""
     rows = []
     for head in HEADS:
         cells = [head]
         for name in SETTINGS:
-            test, valid, press = (known[key][name].get(head) for key in ("test", "valid", "press"))
-            cells.append(f"{test}<br>valid {valid}<br>rank {press}" if test else "not trained")
+            keys = ("test", "valid", "press", "effective")
+            test, valid, press, effective = (known[key][name].get(head) for key in keys)
+            text = f"{test}<br>valid {valid}<br>rank {press} ({effective})"
+            cells.append(text if test else "not trained")
         rows.append(cells)
     return markdown(["head", *(title for _, title in SETTINGS.values())], rows)
 
 
 def first_screen_table(known: dict[str, Any]) -> str:
-    """In Markdown, a row a head: ranks, three settings, what was published."""
-    columns = ["head", "Press rank, fixed / whole", "on a fixed AWD-LSTM", "on a fixed Transformer"]
-    columns += ["the same on valid", "trained whole", "published per word, at rank"]
-    test, press, theirs = known["test"], known["press"], _published()
+    """In Markdown, a row a head: ranks, three settings in per cent, what was published."""
+    columns = ["head", "Press rank, fixed / whole", "effective rank", "on a fixed AWD-LSTM"]
+    columns += ["on a fixed Transformer", "trained whole", "published per word, at rank"]
+    theirs = _published()
     rows = []
     for head in HEADS:
-        ranks = " / ".join(press[n][head] for n in ("softmax", "whole") if head in press[n])
-        cells = [
-            test[name].get(head, "not trained") for name in ("softmax", "transformer", "whole")
-        ]
-        cells.insert(2, known["valid"]["transformer"].get(head, ""))
-        rows.append([head, ranks, *cells, theirs.get(PUBLISHED.get(head, ""), "")])
+        cells = [head]
+        for key in ("press", "effective"):
+            both = (known[key][name].get(head) for name in ("softmax", "whole"))
+            cells.append(" / ".join(rank for rank in both if rank))
+        for name in ("softmax", "transformer", "whole"):
+            test = known["test"][name].get(head, "not trained")
+            cells.append(known["percent"][name].get(f"{head} − Softmax", test))
+        rows.append([*cells, theirs.get(PUBLISHED.get(head, ""), "")])
     return markdown(columns, rows)
 
 
@@ -149,24 +163,25 @@ def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
     of_heads = kept["trunk_name"].isin(names) & kept["head.decoder_rank"].isna()
     best = at_best_rate(kept[of_heads & (kept["rms"] > 0)])
-    fresh = best[(best["max_epochs"] == 60) & (best["seed"] != FIRST_SEED)]
-    end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in fresh.groupby("trunk_name")}
+    ended = fresh(best[best["max_epochs"] == 60])
+    end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in ended.groupby("trunk_name")}
     scaled: dict[str, dict[str, str]] = {}
     for _, run in best[best["max_epochs"] == 5].iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
-    return {"to_end": _to_end_table(fresh), "end": end, "scaled": scaled}
+    return {"to_end": _to_end_table(ended), "end": end, "scaled": scaled}
 
 
-def _to_end_table(fresh: pd.DataFrame) -> str:
+def _to_end_table(ended: pd.DataFrame) -> str:
     titles, rows = dict(SETTINGS.values()), []
-    for (trunk, rms, head), of in fresh.groupby(["trunk_name", "rms", "label"]):
-        on_it = fresh[fresh["trunk_name"] == trunk]
+    for (trunk, rms, head), of in ended.groupby(["trunk_name", "rms", "label"]):
+        on_it = ended[ended["trunk_name"] == trunk]
         softmax = on_it.loc[on_it["label"] == "Softmax", "test_ppl"]
         less = interval(*difference(of["test_ppl"], softmax)[:3], 2) if head != "Softmax" else ""
         numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
         cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}", f"{len(of)}"]
-        rows.append([*cells, *numbers, less, f"{of[PRESS].mean():,.0f}"])
-    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "Press rank"]
+        ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
+        rows.append([*cells, *numbers, less, ranks])
+    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "rank"]
     return markdown(names, rows)
 
 
@@ -201,26 +216,37 @@ def interval(mean: float, low: float, high: float, places: int) -> str:
 
 @house_style()
 def drawn(kept: pd.DataFrame) -> str:
-    """The study's figure as SVG: in each setting, test perplexity less Softmax's over rank."""
-    figure = Figure(figsize=(WIDE[0], 5.4), layout="constrained")
-    axes = figure.subplots(2, 2)
-    runs = at_best_rate(in_the_table(kept))
-    for (trunk, title), ax in zip(SETTINGS.values(), axes.flat, strict=True):
+    """The study's figure as SVG: in each setting, a row a head, with the interval of its test
+    perplexity less Softmax's and its ranks.
+    """
+    figure = Figure(figsize=(WIDE[0], 6.0), layout="constrained")
+    panels = figure.subplots(2, 2, sharey=True)
+    runs = fresh(at_best_rate(in_the_table(kept)))
+    for (trunk, title), ax in zip(SETTINGS.values(), panels.flat, strict=True):
         heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
         softmax = heads["Softmax"]["test_ppl"]
-        for head, mark in zip(HEADS, marks(), strict=False):
+        for row, head in enumerate(HEADS):
             if head not in heads:
+                _beside(ax, row, "not trained")
                 continue
             less = difference(heads[head]["test_ppl"], softmax)[:3]
             mean, low, high = 100 * np.array(less) / softmax.mean()
             bars = [[mean - low], [high - mean]] if head != "Softmax" else None
-            ax.errorbar(heads[head][PRESS].mean(), mean, bars, linestyle="", label=head, **mark)
-        ax.axhline(0, color=INK, linewidth=0.8)
-        ax.set(title=title, xlabel="Press rank of log P", ylabel="test perplexity − Softmax's, %")
-        ax.set(xscale="log", xlim=(28, 1300), xticks=RANKS, xticklabels=map(str, RANKS))
-        ax.minorticks_off()
-    figure.legend(*axes[0, 0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
+            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row >= BOUNDED])
+            ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
+            _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.axhline(BOUNDED - 0.5, color=INK, linewidth=0.8, linestyle=":")
+        ax.set(title=title + LARGE.get(trunk, ""), yticks=range(len(HEADS)), yticklabels=HEADS)
+        _beside(ax, -1, "rank")
+    panels[0, 0].invert_yaxis()
+    for ax in panels[1]:
+        ax.set_xlabel("test perplexity − Softmax's, %")
     return to_svg(figure, "heads")
+
+
+def _beside(ax: Axes, row: int, text: str) -> None:
+    ax.text(1.02, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize="small")
 
 
 def _label(row: pd.Series[Any]) -> str:
@@ -234,7 +260,8 @@ def _label(row: pd.Series[Any]) -> str:
 def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
     """Of the heads on one trunk, by name: means, and differences of all pairs."""
     heads = {str(head): of for head, of in runs.groupby("label")}
-    test, valid, press = (runs.groupby("label")[c].mean() for c in ("test_ppl", "valid_ppl", PRESS))
+    columns = ("test_ppl", "valid_ppl", PRESS, EFFECTIVE)
+    test, valid, press, effective = (runs.groupby("label")[c].mean() for c in columns)
     found, p = _of_pairs(runs)
     less = {head: signed(ppl - valid["Softmax"]) for head, ppl in valid.items()}
     return found | {
@@ -242,6 +269,7 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
         "valid": less | {"Softmax": f"{valid['Softmax']:.2f}"},
         "mean": {head: f"{ppl:.2f}" for head, ppl in test.items()},
         "press": {head: f"{rank:,.0f}" for head, rank in press.items()},
+        "effective": {head: f"{rank:.0f}" for head, rank in effective.items()},
         "epochs": {h: f"{of['epochs'].min()} to {of['epochs'].max()}" for h, of in heads.items()},
         "holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "r": interval(*correlation(list(press[list(heads)]), list(test[list(heads)])), 2),

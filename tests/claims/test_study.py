@@ -181,21 +181,22 @@ def test_a_difference_in_its_tables_is_welchs():
             and settings["optimizer"]["lr"] == 0.03
             and settings["trunk"].get("rms") is None
             and settings["head"].get("decoder_rank") is None
+            and settings["seed"] != rules.rules()["choosing"]
         ]
-        assert len(ppl[head]) == 5
+        assert len(ppl[head]) == 4
     moc, softmax = ppl["MoC"], ppl["Softmax"]
-    a, b = (np.var(each, ddof=1) / 5 for each in (moc, softmax))
-    half = students_t.ppf(0.975, (a + b) ** 2 / (a**2 / 4 + b**2 / 4)) * np.sqrt(a + b)
+    a, b = (np.var(each, ddof=1) / 4 for each in (moc, softmax))
+    half = students_t.ppf(0.975, (a + b) ** 2 / (a**2 / 3 + b**2 / 3)) * np.sqrt(a + b)
     mean = np.mean(moc) - np.mean(softmax)
     told = f"{mean:.2f} ({mean - half:.2f} … {mean + half:.2f})".replace("-", "−")
     assert f"| MoC | {told}<br>valid" in study.FOLDER.joinpath("README.md").read_text("utf-8")
 
 
-def test_ten_heads_stand_in_its_table_with_five_seeds_each(kept):
-    runs = texts.at_best_rate(texts.in_the_table(kept))
+def test_ten_heads_stand_in_its_table_with_four_fresh_seeds_each(kept):
+    runs = texts.fresh(texts.at_best_rate(texts.in_the_table(kept)))
     seeds = runs.groupby(["trunk_name", "label"])["seed"].nunique()
     assert len(seeds) == 3 * 10 + 8
-    assert set(seeds) == {5}
+    assert set(seeds) == {4}
 
 
 def test_a_straight_transform_has_no_bend(kept, tmp_path):

@@ -71,7 +71,7 @@ class Conclusion:
 
         Args:
             trained: with the best weights in the model.
-            made_by: the provenance.
+            made_by: the provenance, but for the versions of the code that it resumed from.
         """
         folder, check_lock = defined.folder, trained.run.check_lock
         log = trained.run.log
@@ -93,6 +93,8 @@ class Conclusion:
         cost = _cost(trained)
         _log_test_row(trained, metrics, cost, spectra["log_probs"])
         _draw(trained, metrics, spectra["log_probs"])
+        if earlier := trained.epoch_end.trained_by[:-1]:
+            made_by = made_by | {"earlier_code": earlier}
         ppl = perplexity_text(test.perplexity)
         trained.run.log.write(f"test perplexity {ppl}, of epoch {metrics['best_epoch']:,}")
         return Result(

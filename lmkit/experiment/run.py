@@ -73,7 +73,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
         with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 _require_resumable(folder)
-                _fit(defined, made)
+                _fit(defined, made, made_by)
                 try:
                     result = made.conclusion.conclude(defined, made, made_by)
                 except StopRequested as stop:
@@ -83,10 +83,13 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
             say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
-def _fit(defined: RunDefinition, made: RunObjects) -> None:
+def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> None:
     """Fits the model until its budget is spent, and loads its best weights.
 
     A finished run is reopened once nothing here refuses to resume it.
+
+    Args:
+        made_by: the provenance. Checkpoints keep its version of the code.
     """
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
@@ -94,6 +97,7 @@ def _fit(defined: RunDefinition, made: RunObjects) -> None:
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
     start = _resumption(folder, defined.identity.digest)
+    epoch_end.trained_by = [{name: made_by.get(name) for name in ("code_sha256", "git")}]
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )

@@ -61,6 +61,19 @@ def test_the_provenance_is_of_before_the_training(lmkit, run, monkeypatch):
     assert run().best.exists()
 
 
+def test_the_provenance_names_the_versions_of_the_code_that_a_run_resumed_from(
+    lmkit, run, monkeypatch
+):
+    def of(commit: str) -> dict[str, object]:
+        return {"code_sha256": commit, "git": {"commit": commit, "dirty": False}}
+
+    for epochs, commit in enumerate("aabb", 1):
+        monkeypatch.setattr("lmkit.experiment.conclusion.provenance", lambda *_, c=commit: of(c))
+        lmkit("train", *TINY, f"max_epochs={epochs}")
+        earlier = {} if commit == "a" else {"earlier_code": [of("a")]}
+        assert run().read_result().provenance == of(commit) | earlier
+
+
 def test_a_learned_transform_has_its_figure(toy_run):
     figures = {"transform.svg", "curves.svg", "spectrum.svg"}
     assert matched(toy_run) >= figures

@@ -67,6 +67,7 @@ class EpochEnd(RunCallback, Checkpoint):
         self.batches: dict[str, int] | None = None  # restored, to be passed on
         self.held: dict[str, Any] | None = None  # the checkpoint before the epoch's validation
         self.metrics, self.step = "", 0  # the rows of a checkpoint, and up to which step they stay
+        self.trained_by: list[dict[str, Any]] = []  # the versions of the code, this process's last
 
     @property
     def contents(self) -> dict[str, Any]:
@@ -76,6 +77,7 @@ class EpochEnd(RunCallback, Checkpoint):
             "config": self.run.config,
             "vocabulary": list(self.run.vocabulary),
             "tokenizer": self.run.tokenizer,
+            "trained_by": self.trained_by,
         }
 
     @property
@@ -254,6 +256,8 @@ class EpochEnd(RunCallback, Checkpoint):
         if self.state_key not in checkpoint["callbacks"]:
             raise UserError(f"{last} is of an earlier version; remove it to start this run again")
         kept = checkpoint["lmkit"]
+        earlier = [code for code in kept.get("trained_by", []) if code not in self.trained_by]
+        self.trained_by = [*earlier, *self.trained_by]
         # the row of an epoch whose validation restarts has the checkpoint's step
         self.metrics = kept["metrics"]
         self.step = -1 if kept.get("in_validation") else checkpoint["global_step"]

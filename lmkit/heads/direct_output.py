@@ -32,6 +32,7 @@ from lmkit.errors.user_error import (
     require_at_least,
     require_choice,
     require_count,
+    require_list,
     require_rate,
 )
 from lmkit.heads.mixtures import Mixture, MixtureOutput
@@ -64,6 +65,7 @@ class DirectOutputConnection(Mixture):
         penalty_of: str = "paper",
     ) -> None:
         super().__init__()
+        require_list("head.mixture.experts", experts, "[0,0,5,15]")
         if len(experts) != num_layers + 1:
             raise UserError(
                 f"head.mixture.experts must be {num_layers + 1} numbers, of the embedding and of "

@@ -131,7 +131,7 @@ def test_the_module_hands_over_the_layers_side_by_side():
     assert (output.layers_TBD[0] == 0).any()  # after its dropout
 
 
-@pytest.mark.parametrize("experts", [[1, 2], [1, 2, 0], [0, -1, 2]])
+@pytest.mark.parametrize("experts", [[1, 2], [1, 2, 0], [0, -1, 2], 20])
 def test_numbers_that_do_not_fit_the_layers_are_refused(experts):
     with pytest.raises(UserError, match=r"head\.mixture\.experts"):
         doc(experts)

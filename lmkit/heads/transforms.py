@@ -16,7 +16,12 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import require_count, require_number, require_positive
+from lmkit.errors.user_error import (
+    require_count,
+    require_flag,
+    require_number,
+    require_positive,
+)
 
 Tensors = Sequence[Tensor]
 
@@ -171,6 +176,7 @@ class PiecewiseLinear(BlockwiseTransform):
         super().__init__()
         require_count("head.transform.knots", knots, minimum=2)
         require_positive("head.transform.limit", limit)
+        require_flag("head.transform.frozen", frozen)
         self.knots, self.limit, self.frozen = knots, float(limit), frozen
         self.step = 2 * self.limit / knots
         raw_slopes = torch.randn(knots) + math.log(math.expm1(1.0))

@@ -172,6 +172,8 @@ def test_forward_passes_gradcheck(transform_kind, make_transform):
         (lambda: PiecewiseLinear(1, 2.0, False), "head.transform.knots"),
         (lambda: PiecewiseLinear(2.5, 2.0, False), "head.transform.knots"),
         (lambda: PiecewiseLinear(8, 0.0, False), "head.transform.limit"),
+        # on the command line `no` is a text, which would count as true
+        (lambda: PiecewiseLinear(8, 2.0, "no"), "head.transform.frozen"),
         (lambda: MonotoneMLP(0), "head.transform.units"),
         (lambda: SoftCap(0.0), "head.transform.cap"),
     ],

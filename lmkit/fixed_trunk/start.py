@@ -102,9 +102,12 @@ def start_as(head: Head, own: Head, factor: float = 1.0) -> None:
     weight_VE = own.decoder_weight if weight_VE is None else weight_VE
     mine = (len(head.decoder_bias), head.mixture.emb_dim)
     if tuple(weight_VE.shape) != mine:
+        remedy = f"choose {head.mixture.emb_option}={weight_VE.shape[1]}"
+        if type(head.mixture) is SingleContext:  # a fixed trunk's size is no option
+            remedy = "head/mixture=none leaves contexts as they are, so choose another mixture"
         raise UserError(
             f"head.start=trunk: the trunk's decoder is {tuple(weight_VE.shape)}, words by size of "
-            f"a context, and the head's is {mine}: choose its emb_dim={weight_VE.shape[1]}"
+            f"a context, and the head's is {mine}: {remedy}"
         )
     cap = own.transform.cap if isinstance(own.transform, SoftCap) else None
     if isinstance(head.transform, AfterSoftCap) and head.transform.capped.cap != cap:

@@ -256,11 +256,8 @@ class Head(nn.Module):
 
 
 def _cannot_tie(mixture: Mixture, emb_dim: int) -> str:
-    if isinstance(mixture, SingleContext):
-        option, kind = "trunk.out_dim", " with head/mixture=none"
-    else:
-        option, kind = "head.mixture.emb_dim", ""
+    kind = " with head/mixture=none" if isinstance(mixture, SingleContext) else ""
     return (
-        f"head.tie_weights=true needs {option} ({mixture.emb_dim}) equal to trunk.emb_dim "
-        f"({emb_dim}){kind}"
+        f"head.tie_weights=true needs {mixture.emb_option} ({mixture.emb_dim}) equal to "
+        f"trunk.emb_dim ({emb_dim}){kind}"
     )

@@ -35,6 +35,7 @@ class Mixture(nn.Module, ABC):
     # Which of the trunk's `layers_TBD` it gets, concatenated; None: only the last one's output.
     layers: tuple[int, ...] | None = None
     readers: tuple[str, ...] = ()  # its linear layers that read the trunk's output
+    emb_option = "head.mixture.emb_dim"  # that sets E, for messages
 
     @abstractmethod
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
@@ -49,7 +50,7 @@ class SingleContext(Mixture):
     """`none`: the trunk's output is the one context vector (K = 1, E = D)."""
 
     display_name, place = "", 0
-    num_components = 1
+    num_components, emb_option = 1, "trunk.out_dim"
 
     def __init__(self, in_dim: int) -> None:
         super().__init__()

@@ -204,6 +204,17 @@ def test_a_head_of_the_trunks_kind_starts_with_its_log_p_at_any_scale(kind, fact
     torch.testing.assert_close(head.log_probs(factor * hidden_TBD), own.log_probs(hidden_TBD))
 
 
+def test_another_mixture_is_asked_for_where_contexts_have_not_the_decoders_size():
+    own, head = (
+        Head(HeadParts(mixture=mixture, transform=Identity(), word_counts_V=torch.zeros(V)))
+        for mixture in (HiddenLayer(D, E, 7, 0.0), SingleContext(D))
+    )
+    with pytest.raises(UserError, match=r"head/mixture=none leaves .* choose another mixture"):
+        start_as(head, own)
+    with pytest.raises(UserError, match=rf"choose head\.mixture\.emb_dim={D}$"):
+        start_as(own, head)
+
+
 def test_a_mixture_that_does_not_say_what_reads_contexts_is_refused_at_another_scale():
     class Own(HiddenLayer):
         readers = ()
@@ -267,7 +278,7 @@ def test_patience_ends_a_run_that_is_never_averaged(train_head):
         (["data.root=/there"], r"data\.root=/there is for a text in files, and that of "),
         (["experiment=toy"], "trunk=fixed needs experiment=fixed_trunk or one that builds on it"),
         (["head.start=warm"], r"head\.start must be one of fresh, trunk"),
-        (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose its emb_dim=8"),
+        (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose head\.emb_dim=8"),
         (["head/mixture=doc"], "head/mixture=doc"),
     ],
 )

@@ -16,7 +16,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_transform
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
-from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.mixtape import Mixtape, MixtapeLatents
 from lmkit.heads.mixtures import (
     HiddenLayer,
     Mixture,
@@ -212,6 +212,7 @@ def test_an_untied_decoder_has_the_contexts_size_and_the_embeddings_initialisati
         (SingleContext(7), r"tie_weights.*trunk\.out_dim \(7\).*trunk\.emb_dim \(6\)"),
         (MixtureOfSoftmaxes(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
         (MixtureOfContexts(7, 5, 2, 0.0), r"tie_weights.*head\.mixture\.emb_dim \(5\).*\(6\)"),
+        (MixtapeLatents(7, 5, 2, 3, 0.0), r"tie_weights.*head\.emb_dim \(5\).*\(6\)"),
     ],
 )
 def test_tying_unequal_sizes_names_both_options(mixture, names):

@@ -61,10 +61,12 @@ def unargmaxable_words(
     points_VF = points_VF - points_VF.mean(0)  # only differences count
     undecided = np.flatnonzero(~predicted_V.cpu().numpy())
     excluded, decided = [], len(points_VF) - len(undecided)
+    advance(decided)
     for start in range(0, len(undecided), BLOCK):
         block = undecided[start : start + BLOCK]
         rivals = _perceptron(points_VF, block)
         decided += len(block) - len(rivals)
+        advance(decided)
         for word, against in rivals.items():
             if not _can_win(points_VF, word, against):
                 excluded.append(word)

@@ -49,6 +49,15 @@ def test_what_is_predicted_is_not_looked_at():
     assert excluded(weight, predicted=[0]) == [1]
 
 
+@pytest.mark.parametrize("predicted", [[], [1], [0, 1, 2, 3]])
+def test_progress_ends_with_all_words_though_no_linear_program_decides_any(predicted):
+    known_V = torch.zeros(4, dtype=torch.bool)
+    known_V[predicted] = True
+    told = []
+    assert unargmaxable_words(SQUARE, torch.zeros(4), known_V, told.append) == []
+    assert told[-1] == 4
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_no_mixture_of_softmaxes_frees_a_word(seed):
     """p_i is at most the weighted mean of the p_j of a hull in each component, so in their mix."""

@@ -23,6 +23,10 @@ from lmkit.errors.user_error import UserError, require_count
 MIN_LENGTH = 5
 LENGTH_STD = 5.0
 FULL_LENGTH_PROBABILITY = 0.95
+FEWER_COLUMNS = (
+    "choose a smaller windows.batch_size (or columns, of windows=contexts, valid_batch_size, "
+    "test_batch_size) or a longer text"
+)
 
 
 class Batch(Protocol):
@@ -166,8 +170,7 @@ def columns(tokens: np.ndarray, batch_size: int) -> Columns:
     num_steps = len(tokens) // batch_size
     if num_steps < 2:
         raise UserError(
-            f"a text of {len(tokens)} tokens is too short for {batch_size} columns; choose a "
-            f"smaller windows.batch_size (or valid_batch_size, test_batch_size) or a longer text"
+            f"a text of {len(tokens)} tokens is too short for {batch_size} columns; {FEWER_COLUMNS}"
         )
     stream = torch.from_numpy(np.asarray(tokens[: num_steps * batch_size], dtype=np.int64))
     tokens_SB = stream.view(batch_size, num_steps).t().contiguous()

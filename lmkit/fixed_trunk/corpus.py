@@ -322,7 +322,7 @@ class ContextsOfPretrained(TrunkContexts):
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
         import torch
 
-        from lmkit.data.windows import Columns
+        from lmkit.data.windows import FEWER_COLUMNS, Columns
         from lmkit.fixed_trunk.store import stored_contexts
 
         tokens = text.tokens(split)
@@ -330,7 +330,10 @@ class ContextsOfPretrained(TrunkContexts):
         contexts_N1D = stored_contexts(contents, lambda: self._computed(tokens))
         steps = len(contexts_N1D) // num_columns
         if not steps:
-            raise UserError(f"{split} has {len(tokens)} tokens, too few for {num_columns} columns")
+            raise UserError(
+                f"{split} has {len(tokens)} tokens, too few for {num_columns} columns; "
+                f"{FEWER_COLUMNS}"
+            )
         kept = steps * num_columns
         contexts_CSD = contexts_N1D[:kept].view(num_columns, steps, self.out_dim)
         targets_CS = torch.from_numpy(tokens[1 : kept + 1]).view(num_columns, steps)

@@ -129,8 +129,14 @@ def _run_source(config: DictConfig) -> _TrunkSource:
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
     if trained["trunk"].get("_target_") == TRUNK:
         raise UserError(f"{folder.path} is itself a head on a fixed trunk: give that trunk's run")
-    if "eval_length" not in trained["windows"] or "out_dim" not in trained["trunk"]:
+    if "eval_length" not in trained["windows"]:
         raise UserError(f"{folder.path} is not a language model of running text")
+    for option in ("emb_dim", "out_dim"):
+        if option not in trained["trunk"]:  # of a class of the user's
+            raise UserError(
+                f"{folder.path} has no trunk.{option}: a trunk that is to be fixed must take its "
+                f"sizes as options"
+            )
     text = dict(trained["data"])
     of = f"{trained['name']}, seed {trained['seed']}"
     section = {

@@ -21,6 +21,7 @@ from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
+from lmkit.fixed_trunk import composition
 from lmkit.fixed_trunk.corpus import ContextsOfRun
 from lmkit.fixed_trunk.start import start_as
 from lmkit.heads.head import Head, HeadParts
@@ -285,6 +286,15 @@ def test_patience_ends_a_run_that_is_never_averaged(train_head):
 def test_what_cannot_be(head_config, overrides, message):
     with pytest.raises(UserError, match=message):
         run(head_config(*overrides))
+
+
+@pytest.mark.parametrize("option", ["emb_dim", "out_dim"])
+def test_a_trunk_of_the_users_must_have_its_sizes_as_options(head_config, monkeypatch, option):
+    trained = {"windows": {"eval_length": 70}, "trunk": {"emb_dim": 8, "out_dim": 8}}
+    del trained["trunk"][option]
+    monkeypatch.setattr(composition, "_read_run", lambda *_: ("sha256", trained))
+    with pytest.raises(UserError, match=rf"has no trunk\.{option}: a trunk that is to be fixed"):
+        head_config()
 
 
 @pytest.mark.parametrize("option", ["trunk.emb_dim", "trunk.out_dim"])

@@ -60,7 +60,7 @@ def _unit(factor_VR: Tensor) -> Tensor:
 def random_factors(num_words: int, rank: int, emb_dim: int) -> tuple[Tensor, Tensor]:
     """A (V, r) from U(-0.1, 0.1), as whole weights are, and B (r, E) with orthonormal rows.
 
-    Raises: UserError for a rank that a V x E weight cannot have.
+    Raises: UserError for a rank above E.
     """
     require_count("head.decoder_rank", rank)
     if rank > emb_dim:

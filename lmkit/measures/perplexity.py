@@ -61,7 +61,7 @@ def mean_nll(model: Predictor, batches: Iterable[Batch]) -> float:
 
 
 def safe_exp(nll: float) -> float:
-    """exp(nll), infinity where that overflows."""
+    """exp(nll), infinity where that overflows and for NaN."""
     return math.exp(nll) if nll < 700 else math.inf
 
 
@@ -69,7 +69,7 @@ class Perplexity(NamedTuple):
     """How well a split is predicted, over all of its targets."""
 
     nll: float  # nats per token
-    perplexity: float  # exp(nll), infinity where that overflows
+    perplexity: float  # `safe_exp` of nll
     bits_per_token: float
     num_tokens: int
 

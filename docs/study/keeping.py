@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from lmkit.runs.checksums import checked
+from lmkit.runs.checksums import checked, checked_json, parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import read_spectrum
@@ -83,9 +83,20 @@ def copy_measured(run: Path, copy: Path) -> None:
     kinds = ("spectra/test_log_probs*.npz", "analysis/*.json", "analysis/test_nll.npz")
     for file in (file for kind in kinds for file in run.glob(kind)):
         target = copy / file.relative_to(run)
-        if not target.exists():
-            target.parent.mkdir(exist_ok=True)
+        if target.exists():
+            continue
+        target.parent.mkdir(exist_ok=True)
+        if file.suffix == ".json":
+            target.write_bytes(_without_folder(parse_json(file.read_bytes())))
+        else:
             shutil.copy2(file, target)
+
+
+def _without_folder(analysis: dict[str, Any]) -> bytes:
+    """A measurement's file, with the last name of the folder that its text lay in."""
+    if measured_on := analysis.get("measured_on"):
+        measured_on["name"] = Path(measured_on["name"]).name
+    return checked_json(analysis)
 
 
 def compare(kept: Sequence[Path], anew: Path) -> None:

@@ -180,9 +180,18 @@ def _to_end_table(ended: pd.DataFrame) -> str:
         numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
         cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}", f"{len(of)}"]
         ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
-        rows.append([*cells, *numbers, less, ranks])
+        rows.append([*cells, *numbers, less, ranks, _lost_at_the_bound(of)])
     names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "rank"]
+    names.append("KL at 34, nats")
     return markdown(names, rows)
+
+
+def _lost_at_the_bound(runs: pd.DataFrame) -> str:
+    """KL divergence of log P cut to Softmax's rank, as `lmkit truncation` of some runs measured."""
+    files = (Path(folder) / "analysis/truncation_test_10000.json" for folder in runs["folder"])
+    contents = [parse_json(file.read_bytes()) for file in files if file.exists()]
+    nats = [content["divergence_at_bound"] for content in contents]
+    return f"{np.mean(nats):.3f}" if nats else ""
 
 
 def _by_rate(kept: pd.DataFrame) -> dict[str, str]:

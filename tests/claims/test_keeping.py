@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from keeping import compare, copy_epochs, copy_finished
 
+from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.checksums import read_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
@@ -44,6 +46,18 @@ def test_rows_of_single_windows_are_not_kept(tmp_path):
         {"step": 7, "epoch": 1, "valid/ppl": 99.25},
         {"step": 9, "epoch": 2, "test/ppl": 98.5},
     ]
+
+
+def test_a_kept_measurement_does_not_name_the_folder_of_its_text(make_run, tmp_path):
+    run = RunFolder(make_run(tmp_path / "there", 1, 131.7, 66, name="penn_study"))
+    measured = {"measured_on": {"name": "/home/me/data", "sha256": "0", "is_own": True}, "kl": 0.5}
+    about = {"schema_version": 1, "checkpoint": "best", "averaged": False}
+    write_analysis(run, "truncation_test_10", measured, kind="truncation", **about)
+    copy_finished(tmp_path / "there", tmp_path / "kept")
+    (copy,) = tmp_path.glob("kept/*/analysis/truncation_test_10.json")
+    content = read_json(copy, 1, "")
+    assert content["measured_on"]["name"] == "data"
+    assert content["kl"] == 0.5
 
 
 def test_runs_trained_anew_are_compared_with_those_kept(make_run, tmp_path, capsys):

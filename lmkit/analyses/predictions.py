@@ -23,7 +23,13 @@ from lmkit.analyses.prediction_contexts import (
     published,
     random_positions,
 )
-from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
+from lmkit.errors.user_error import (
+    UserError,
+    require_choice,
+    require_count,
+    require_flag,
+    require_list,
+)
 from lmkit.runs.selection import select_run
 
 if TYPE_CHECKING:  # they bring torch
@@ -100,6 +106,8 @@ class Predictions(Analysis):
         counts = {"random": random, "hits": hits, "margins": margins, "seed": seed}
         for option, count in counts.items():
             require_count(option, count, 0)
+        require_list("positions", positions, "[70,300]", may_be_empty=True)
+        require_list("texts", texts, "[the company said]", may_be_empty=True)
         if any(not isinstance(text, str) for text in texts):
             raise UserError(f"texts must be a list such as [the company said], not {texts!r}")
         self.split, self.published = split, published

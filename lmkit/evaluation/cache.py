@@ -26,7 +26,7 @@ from torch import Tensor
 
 from lmkit.data.windows import Batch, EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
-from lmkit.evaluation.method import Method, SearchPoint, one_column
+from lmkit.evaluation.method import Method, SearchPoint, one_column, require_values
 from lmkit.experiment.load import LoadedRun
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
@@ -66,15 +66,12 @@ class Cache(Method):
         theta_grid: Sequence[float],
         weight_grid: Sequence[float],
     ) -> None:
+        require_values("window", window, window_grid, require_count)
+        require_values("theta", theta, theta_grid, require_positive)
+        require_values("weight", weight, weight_grid, require_rate)
         self.setting = Setting(window, theta, weight)
         grids = (window_grid, theta_grid, weight_grid)
         self.grid = dict(zip(Setting._fields, map(list, grids), strict=True))
-        for each_window in (window, *window_grid):
-            require_count("method.window", each_window)
-        for each_theta in (theta, *theta_grid):
-            require_positive("method.theta", each_theta)
-        for each_weight in (weight, *weight_grid):
-            require_rate("method.weight", each_weight)
 
     def options(self) -> dict[str, object]:
         return self.setting._asdict()

@@ -23,6 +23,7 @@ import copy
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import NamedTuple
@@ -39,7 +40,7 @@ from lmkit.errors.user_error import (
     require_count,
     require_positive,
 )
-from lmkit.evaluation.method import Method, SearchPoint, one_column
+from lmkit.evaluation.method import Method, SearchPoint, one_column, require_values
 from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
@@ -198,10 +199,9 @@ class Dynamic(Method):
         lr_grid: Sequence[float],
         decay_grid: Sequence[float],
     ) -> None:
-        for value in (lr, *lr_grid):
-            require_at_least("method.lr", value, 0)
-        for value in (decay, *decay_grid):
-            require_at_least("method.decay", value, 0)
+        at_least_0 = partial(require_at_least, minimum=0)
+        require_values("lr", lr, lr_grid, at_least_0)
+        require_values("decay", decay, decay_grid, at_least_0)
         require_positive("method.epsilon", epsilon)
         require_choice("method.convention", convention, ("paper", "code"))
         require_count("method.length", length)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import ClassVar, NamedTuple, Self
 
 from lmkit.data.windows import EvalWindows
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_list
 from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.measures.perplexity import Perplexity
 
@@ -47,6 +47,16 @@ class Method(ABC):
     def search_length(self) -> int:
         """Length of the windows that `search` takes."""
         raise NotImplementedError
+
+
+def require_values(
+    name: str, value: object, grid: Sequence[object], require: Callable[[str, object], object]
+) -> None:
+    """Raises UserError unless `require` takes an option's value and those of its grid."""
+    require(f"method.{name}", value)
+    require_list(f"method.{name}_grid", grid)
+    for each in grid:
+        require(f"method.{name}_grid", each)
 
 
 def one_column(

@@ -53,7 +53,10 @@ def test_equals_a_loop_over_words(kind, small_model, text, windows_of):
 def test_impossible_values_are_named(option, value):
     values = {"window": 5, "theta": 1.0, "weight": 0.1}
     grids = {f"{name}_grid": [v] for name, v in values.items()}
-    with pytest.raises(UserError, match=rf"method\.{option}"):
+    with pytest.raises(UserError, match=rf"method\.{option} must be"):
         Cache(**values | {option: value}, **grids)
-    with pytest.raises(UserError, match=rf"method\.{option}"):
+    with pytest.raises(UserError, match=rf"method\.{option}_grid must be"):
         Cache(**values, **grids | {f"{option}_grid": [value]})
+    for no_list in ([], value):
+        with pytest.raises(UserError, match=rf"method\.{option}_grid must be a list such as"):
+            Cache(**values, **grids | {f"{option}_grid": no_list})

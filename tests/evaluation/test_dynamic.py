@@ -171,5 +171,5 @@ def test_frozen_parameters_stay(small_model, text, windows_of, train_batches):
 def test_impossible_values_are_named(option, value):
     values = {"lr": 0.1, "decay": 0.1, "epsilon": 0.1, "convention": "paper", "length": 5}
     values |= {"batch_size": 100, "lr_grid": [0.1], "decay_grid": [0.1]}
-    with pytest.raises(UserError, match=rf"method\.{option.removesuffix('_grid')} must be"):
+    with pytest.raises(UserError, match=rf"method\.{option} must be"):
         Dynamic(**values | {option: value})

@@ -22,7 +22,7 @@ from torch.func import jacrev, vmap
 
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.progress import tracked
-from lmkit.presentation.style import SERIES
+from lmkit.presentation.style import looks
 from lmkit.studies.experts import GATES, ConvExperts, DenseExperts
 from lmkit.studies.study import Findings, SyntheticStudy, require_counts
 
@@ -98,9 +98,9 @@ class Degenerate(SyntheticStudy):
             zip(self.layers, grid, strict=True), enumerate(GATES)
         ):
             shown = means[(means["layer"] == layer) & means["gates"].isin((NONE, gates))]
-            for color, (count, own) in zip(SERIES, shown.groupby("experts"), strict=False):
+            for (count, own), look in zip(shown.groupby("experts"), looks(), strict=False):
                 label = layer if count == 1 else f"K = {count}"
-                row[i].plot(own["index"], own["value"], color=color, label=label)
+                row[i].plot(own["index"], own["value"], label=label, **look)
             row[i].set(title=f"{layer}, {gates} gates", xlabel="index of singular value")
             row[i].legend(fontsize=7)
             row[0].set_ylabel("mean singular value")

@@ -6,6 +6,7 @@ PL(x) = x above the knee c, k (x - c) + c below; GSS smooths it, by |k - 1| ln 2
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import cycle
 
 import pandas as pd
 import torch
@@ -45,7 +46,7 @@ class GssPieces(SyntheticStudy):
         curves = []
         panels = figure.subplots(1, len(self.c), squeeze=False, sharey=True)[0]
         for axes, c in zip(panels, self.c, strict=True):
-            for k, color in zip(self.k, SERIES, strict=False):
+            for k, color in zip(self.k, cycle(SERIES), strict=False):
                 smooth, line = GeneralizedSigSoftmax(c, k)(x_X), pieces(x_X, c, k)
                 axes.plot(x_X, smooth, color=color, label=f"k = {k:g}")
                 axes.plot(x_X, line, color=color, ls="--", lw=1)

@@ -47,6 +47,12 @@ def test_gss_is_farthest_from_its_pieces_at_the_knee(rows):
     assert gaps.to_dict() == pytest.approx({k: (k - 1) * math.log(2) for k in (1, 2, 3)})
 
 
+def test_there_may_be_more_slopes_than_colours(rows):
+    slopes = [1 + i / 10 for i in range(12)]
+    found = rows("gss_pieces", "c=[0.0]", f"k={slopes}".replace(" ", ""), *TINY["gss_pieces"])
+    assert sorted(set(found["k"])) == slopes
+
+
 def test_half_of_a_relu_layer_is_off_and_experts_mend_it(rows):
     found = rows("degenerate", "width=32", "experts=[8]", "inputs=20")
     ends = found.groupby(["layer", "gates"])["value"].min()
@@ -88,6 +94,13 @@ def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):
     assert means["MoS + GSS"] < means["Softmax"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_what_is_given_twice_counts_once_and_one_pair_has_no_p(rows):
+    options = ("heads=[Softmax,MoS + GSS,Softmax]", "alphas=[0.1,0.1]", "seeds=1", "more_words=[]")
+    found = rows("mode_matching", *TINY["mode_matching"], *options, "dims=[2]", "steps=2")
+    assert list(found["head"]) == ["Softmax", "MoS + GSS"]
+
+
 def test_a_pair_is_the_mean_difference_of_one_problem():
     base = {"alpha": 0.1, "words": 8, "rank": 3, "cross_entropy": 1.0}
     lines = [
@@ -120,6 +133,9 @@ def test_a_perfect_fit_scores_as_one():
     [
         (("degenerate", "kernel=2"), "kernel must be odd, but is 2"),
         (("mode_matching", "heads=[MoS + SSS]"), "heads must be one of Softmax, SS, "),
+        (("mode_matching", "num_words=1"), "num_words must be a whole number of at least 2"),
+        (("mode_matching", "more_words=[1]"), "more_words must be a whole number of at least 2"),
+        (("mode_matching", "more_words=8"), "more_words must be a list such as"),
         (("gss_pieces", "k=[0]"), "k must be greater than 0, but is 0"),
     ],
 )

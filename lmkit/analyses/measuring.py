@@ -18,6 +18,7 @@ from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.atomic import make_folder, remove_leftovers
+from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 
@@ -108,14 +109,16 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
                 threads=threads,
             )
             folder = source.folder(checkpoint)
-            text = Text(source.text_name, sha256, is_own=_is_first_text(analysis, folder, sha256))
-            subject = Subject(
-                checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
-            )
             for place in (folder.analysis, folder.spectra):
                 make_folder(place)
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
+                _require_no_other_model(folder, checkpoint)
+                is_first = _is_first_text(analysis, folder, sha256)
+                text = Text(source.text_name, sha256, is_own=is_first)
+                subject = Subject(
+                    checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
+                )
                 name = checkpoint.revision or Path(checkpoint.place).name
                 about = _pretrained_facts(source, checkpoint, loaded, sha256)
                 found.measured.append(_stored(analysis, subject, name, about))
@@ -149,6 +152,25 @@ def _pretrained_facts(
             "text_sha256": sha256,
         },
     }
+
+
+def _require_no_other_model(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Raises UserError if the folder holds what was measured of another model of that name."""
+    place = checkpoint.place
+    for file in sorted(folder.analysis.glob("*.json")):
+        try:
+            other = str(parse_json(file.read_bytes())["pretrained"]["hf"])
+        except (OSError, ValueError, KeyError):
+            continue  # a damaged one may be written anew
+        if checkpoint.is_local:  # what is no folder any more may have been moved
+            is_other = Path(other).is_dir() and not Path(other).samefile(place)
+        else:
+            is_other = other != place
+        if is_other:
+            raise UserError(
+                f"{folder.path} holds what was measured of {other}: give {place} another folder "
+                f"with out=FOLDER"
+            )
 
 
 def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:

@@ -65,7 +65,8 @@ def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> 
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:
         raise UserError(
-            f"{option}{places} means two models with the name {twice}: measure them apart"
+            f"{option}{places} means two models with the name {twice}: measure them apart, each "
+            f"with an out=FOLDER of its own"
         )
     return found
 

@@ -558,6 +558,23 @@ def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
     assert other.stem.endswith(f"@{sha256[:8]}")
 
 
+@pytest.mark.usefixtures("undrawn")
+def test_another_model_of_the_same_name_needs_a_folder_of_its_own(made, here, lmkit, refused):
+    for owner, name in (("a", "gpt2"), ("b", "neox")):
+        shutil.copytree(made / name, here / owner / "final")
+    text = f"text={made / 'text.txt'}"
+    both = refused("rank", "hf=[a/final,b/final]", text)
+    assert "means two models with the name final: measure them apart, each with an out=" in both
+    lmkit("rank", "hf=a/final", text, "contexts=20")
+    error = refused("gradient_bottleneck", "hf=b/final", text, "contexts=20")
+    assert error.startswith("pretrained/final holds what was measured of a/final: give b/final")
+    lmkit("gradient_bottleneck", "hf=b/final", text, "contexts=20", "out=other")
+    lmkit("gradient_bottleneck", f"hf={here}/a/final", text, "contexts=20")
+    (here / "a/final").rename(here / "c")
+    (here / "c").rename(here / "b/final/final")
+    lmkit("rank", "hf=b/final/final", text, "contexts=20")
+
+
 def test_the_extra_is_named_where_the_library_is_missing(made, here, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     error = refused("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")

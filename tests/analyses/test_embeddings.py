@@ -1,4 +1,4 @@
-"""Word similarity against scipy and the published counts; principal components; wins."""
+"""Word similarity against scipy and the published counts; principal components."""
 
 from __future__ import annotations
 

@@ -170,14 +170,15 @@ def test_so_it_is_wherever_the_file_lies_and_in_a_sweep(refused, tmp_path, own):
 
 
 @BOTH_SEARCHED
-def test_an_own_sweep_is_found_wherever_it_lies(lmkit, tmp_path, own):
+def test_an_own_sweep_is_found_wherever_it_lies(printed, tmp_path, own):
     own_configs(
         tmp_path,
         multirun_sweeps__mine=b"hydra:\n  mode: MULTIRUN\n  sweeper:\n"
         b'    params: {head/transform: gss, seed: "1,2"}\n',
     )
     line = ("multirun_sweeps=mine", "head.transform.k=2.5", "dry_run=true")
-    lmkit("train", *own, *TINY, *line)  # k is an option of the points alone
+    shown = printed("train", *own, *TINY, *line)  # k is an option of the points alone
+    assert "2 runs: 2 new" in shown
 
 
 PACKED_SWEEP = """\

@@ -55,7 +55,7 @@ def main() -> None:
         count = counted(int(runs["code.has_changed"].sum()), "run")
         print(f"code that has changed since trained {count}", file=sys.stderr)
     if given["best"]:
-        runs = heads(grouped(runs)[0])
+        runs = best_of_heads(runs)
     runs = by_column(runs, given["sort"]) if given["sort"] else runs
     columns = list_of(given["columns"]) if given["columns"] else None
     if given["csv"] == "true":
@@ -63,6 +63,14 @@ def main() -> None:
         print(shown.to_csv(lineterminator="\n"), end="")
     else:
         show(runs, columns)
+
+
+def best_of_heads(runs: pd.DataFrame) -> pd.DataFrame:
+    """Those of each head at its best rate. Raises: UserError when none has finished."""
+    compares, _ = grouped(runs)
+    if compares.empty:
+        raise UserError("best=head: no run has finished with finite perplexities")
+    return heads(compares)
 
 
 def by_column(runs: pd.DataFrame, sort: str) -> pd.DataFrame:
@@ -74,7 +82,14 @@ def by_column(runs: pd.DataFrame, sort: str) -> pd.DataFrame:
     if key not in runs:
         near = did_you_mean(key, list(runs.columns))
         raise UserError(f"sort: no run has {key!r}{near}; csv=true shows all columns")
-    return runs.sort_values(key, ascending=not sort.startswith("-"), kind="stable")
+    ascending = not sort.startswith("-")
+    return runs.sort_values(key, ascending=ascending, kind="stable", key=_sortable)
+
+
+def _sortable(column: pd.Series) -> pd.Series:
+    """Numbers beside texts, such as `32` and `bf16-mixed`, as texts."""
+    is_mixed = pd.api.types.infer_dtype(column, skipna=True).startswith("mixed")
+    return column.map(str, na_action="ignore") if is_mixed else column
 
 
 def show(runs: pd.DataFrame, columns: list[str] | None) -> None:

@@ -209,3 +209,18 @@ def test_a_list_of_runs_is_one_word_as_for_the_report(three, printed):
 )
 def test_a_bad_line_is_one_line(trained: Path, refused, words, message):
     assert message in refused("runs", str(trained), *words)
+
+
+def test_runs_sort_by_an_option_that_is_a_number_in_some_and_a_text_in_others(
+    tmp_path, make_run, lmkit, capsys
+):
+    for seed, precision in enumerate(("bf16-mixed", 32)):
+        make_run(tmp_path / "runs", seed, options={"trainer.precision": precision})
+    lmkit("runs", str(tmp_path / "runs"), "sort=trainer.precision", "columns=trainer.precision")
+    assert [row[1] for row in listed(capsys)] == ["32", "bf16-mixed"]
+
+
+def test_the_best_of_heads_needs_a_finished_run(tmp_path, make_run, refused):
+    (make_run(tmp_path / "runs") / "result.json").unlink()
+    message = refused("runs", str(tmp_path / "runs"), "best=head")
+    assert message == "best=head: no run has finished with finite perplexities"

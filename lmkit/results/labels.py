@@ -46,14 +46,18 @@ def differing(runs: pd.DataFrame, options: Iterable[str]) -> list[str]:
 
 def titles(runs: pd.DataFrame) -> pd.Series[str]:
     """`Penn Treebank, AWD-LSTM`, `Penn Treebank, BPE 1,000, frozen AWD-LSTM with MoS`; equal ones
-    with what their data differ in, or their fingerprint.
+    with what their data differ in, and their fingerprint where that leaves equal ones.
     """
     found = pd.Series({n: _title(runs, of) for n, of in runs.groupby("setting", sort=False)})
     for _, same in found.groupby(found):
         if len(same) > 1:
             among = runs[runs["setting"].isin(same.index)]
-            for number in same.index:
-                found[number] += f", {_data(among, number)}"
+            told = {number: _data(among, number) for number in same.index}
+            sha256 = among.groupby("setting")["data_sha256"].first()
+            for number, words in told.items():
+                is_shared = list(told.values()).count(words) > 1
+                last = [f"data {str(sha256[number])[:8]}"] if is_shared else []
+                found[number] = ", ".join([found[number], *words, *last])
     return runs["setting"].map(found)
 
 
@@ -147,13 +151,13 @@ def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:
     return f"{text}{in_subwords}, frozen {trunk_of}"
 
 
-def _data(among: pd.DataFrame, setting: object) -> str:
+def _data(among: pd.DataFrame, setting: object) -> list[str]:
+    """The options of its data in which a setting differs from some of the others, in words."""
     options = [c for c in map(str, among.columns) if c.startswith("data.")]
     options = [c for c in options if c.rpartition(".")[2] not in _PLACES]
     own = among[among["setting"] == setting].iloc[0]
-    words = [
+    return [
         f"{o.rpartition('.')[2].replace('_', ' ')} {value_text(own[o])}"
         for o in options
         if among.groupby("setting")[o].first().nunique(dropna=False) > 1
     ]
-    return ", ".join(words) or f"data {str(own['data_sha256'])[:8]}"

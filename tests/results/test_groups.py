@@ -123,6 +123,21 @@ def test_settings_are_corpora_and_trunks_and_no_two_have_one_title(tmp_path, mak
     }
 
 
+def test_settings_of_one_name_and_equal_options_are_told_apart_by_their_data(tmp_path, make_run):
+    """Two texts of the user's, read alike, and one of them read otherwise."""
+    for digit, min_count in (("1", 0), ("2", 0), ("2", 5)):
+        run = make_run(tmp_path, sizes=(50, 100), options={"data.min_count": min_count})
+        sha256 = digit * 32 + str(min_count) * 32
+        change(run, "identity.json", lambda c, sha=sha256: c["settings"].update(data_sha256=sha))
+        run.rename(tmp_path / sha256)
+    runs, _ = grouped(results(str(tmp_path)))
+    assert set(runs["setting_title"]) == {
+        "Penn Treebank, AWD-LSTM, min count 0, data 11111111",
+        "Penn Treebank, AWD-LSTM, min count 0, data 22222222",
+        "Penn Treebank, AWD-LSTM, min count 5",
+    }
+
+
 def at_rate(root, make_run, lr, ppls, **how):
     for seed, ppl in enumerate(ppls, 1):
         make_run(root, seed, ppl, options={"optimizer.lr": lr}, **how)

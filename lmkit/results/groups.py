@@ -89,13 +89,15 @@ def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
 def heads(runs: pd.DataFrame) -> pd.DataFrame:
     """Each head of each setting: a whole decoder, trained as most heads there, at its best rate.
 
-    Of a head, variants of a single seed do not count beside one of several. Where all are of a
+    A decoder of limited rank counts only where no head of the setting has a whole one. Of a head,
+    variants of a single seed do not count beside one of several. Where all are of a
     single seed, or variants are many, such as those of a grid, the one of lowest valid perplexity
     stands for the head.
     """
     best = best_rate(runs)
     if DECODER_RANK in best:
-        best = best[best[DECODER_RANK].isna()]
+        is_whole = best[DECODER_RANK].isna()
+        best = best[is_whole | ~is_whole.groupby(best["setting"]).transform("any")]
     best = best[_usual(best, ["setting", "variant"])]
     of_head = [best["setting"], best["head"]]
     several = best.groupby("group")["seed"].transform("size") > 1

@@ -165,6 +165,21 @@ def test_a_limited_decoder_is_not_the_head_however_many_seeds_it_has(tmp_path, m
     assert "Softmax (decoder rank 2)" in set(runs["label"])
 
 
+def test_limited_decoders_are_heads_where_none_is_whole(tmp_path, make_run):
+    for rank in (2, 4):
+        for transform in ("identity", "gss"):
+            options = {"head.decoder_rank": rank}
+            make_run(tmp_path, 1, 60.0 - rank, transform=transform, options=options)
+    make_run(tmp_path, 1, train_tokens=200000)
+    chosen = heads(grouped(results(str(tmp_path)))[0])
+    ranks = chosen["head.decoder_rank"].fillna(0)  # of a whole one
+    assert sorted(zip(chosen["head"], ranks, strict=True)) == [
+        ("GSS", 4),
+        ("Softmax", 0),
+        ("Softmax", 4),
+    ]
+
+
 def test_heads_are_those_trained_as_most(tmp_path, make_run):
     for head in ("identity", "gss"):
         at_rate(tmp_path, make_run, 20, [57.0, 57.1], transform=head)

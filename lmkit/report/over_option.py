@@ -49,7 +49,7 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
     found = {}
     for option in options:
         numbers = pd.to_numeric(best[option], errors="coerce").astype("float64")
-        if best[option].dtype == bool or numbers.nunique() < _FEWEST:
+        if pd.api.types.is_bool_dtype(best[option]) or numbers.nunique() < _FEWEST:
             continue
         if lines := _lines(best.assign(**{option: numbers}), option, options):
             found[option] = lines

@@ -66,3 +66,11 @@ def test_learning_rates_are_no_option_of_a_model(tmp_path, make_run):
     for lr in (5, 10, 20):
         make_run(tmp_path, 1, 57.0 + lr, options={"optimizer.lr": lr})
     assert lines(tmp_path) == {}
+
+
+def test_what_is_true_or_false_is_no_axis_where_some_runs_lack_it_too(tmp_path, make_run):
+    for flag in (True, False):
+        changes = {"transform.flag": flag}
+        make_run(tmp_path, 1, 57.0 + flag, transform="outside", changes=changes)
+    make_run(tmp_path, 1)
+    assert lines(tmp_path) == {}

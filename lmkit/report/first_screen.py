@@ -40,7 +40,9 @@ def sentences(rows: pd.DataFrame) -> list[tuple[str, str]]:
 
 def heads_by_settings(rows: pd.DataFrame) -> PageTable:
     """The table of the first screen; its CSV has a row a head of a setting, with all digits."""
-    shown = rows.assign(cell=[_cell(row) for _, row in rows.iterrows()])
+    has_baseline = set(rows.loc[rows["is_baseline"], "setting"])
+    cells = [_cell(row, row["setting"] in has_baseline) for _, row in rows.iterrows()]
+    shown = rows.assign(cell=cells)
     titles = list(dict.fromkeys(of["setting_title"].iloc[0] for of in _settings(rows)))
     text = shown.pivot(index="head_label", columns="setting_title", values="cell")
     classes = rows.pivot(index="head_label", columns="setting_title", values="verdict")
@@ -107,9 +109,9 @@ def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:
     return sorted(found, key=lambda of: -int((of["seeds"] > 1).sum()))
 
 
-def _cell(row: pd.Series) -> str:
+def _cell(row: pd.Series, has_baseline: bool) -> str:
     seeds = f"{row['seeds']} seeds" if row["seeds"] > 1 else "one seed"
-    if row["is_baseline"]:
+    if row["is_baseline"] or not has_baseline:
         own = plus_minus(row["test_ppl"], row["test_ppl_sd"])
         return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
@@ -127,9 +129,10 @@ def _said(of: pd.DataFrame) -> str:
     base = of[of["is_baseline"]]
     if base.empty:
         best = of.sort_values("test_ppl").iloc[0]
-        lowest = decimal(best["test_ppl"], 2)
-        return f"No run has the baseline's head; {best['head_label']} is lowest, at {lowest}."
-    name = f"{base['head_label'].iloc[0]} ({decimal(base['test_ppl'].iloc[0], 2)})"
+        at = decimal(best["test_ppl"], 2)
+        return f"No run has the baseline's head; {best['head_label']} is lowest, at {at}."
+    lowest = base.sort_values("valid_ppl").iloc[0]  # with which the others are compared
+    name = f"{lowest['head_label']} ({decimal(lowest['test_ppl'], 2)})"
     clauses = []
     for verdict in ("better", "worse"):
         found = of[of["verdict"] == verdict].sort_values(

@@ -82,17 +82,17 @@ def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) 
     }
     of_papers = published().query("quantity == 'p_student'").drop_duplicates("experiment")
     printed = of_papers.set_index("experiment")["value"]
-    base = against.index[against["is_baseline"]]
     said = []
-    for group, head in against.loc[~against["is_baseline"], "head_label"].items():
-        found = ten_seeds(by_seed[group], by_seed[base[0]], reported) if len(base) else None
+    for group, row in against[against["baseline"].isin(against.index)].iterrows():
+        found = ten_seeds(by_seed[group], by_seed[row["baseline"]], reported)
         if found is not None:
             theirs = printed.get(beside["experiment"].get(group))
             in_print = "" if theirs is None else f" (published: {p_text(theirs)})"
-            said.append(f"{head} {p_text(found.p_student)}{in_print}")
-    name = "" if base.empty else against.loc[base[0], "head_label"]
-    line = f"Student's p against {name} over the seeds drawn at random: {'; '.join(said)}."
-    return [line] if said else []
+            said.append(f"{row['head_label']} {p_text(found.p_student)}{in_print}")
+            base = against.loc[row["baseline"], "head_label"]  # of all the same
+    if not said:
+        return []
+    return [f"Student's p against {base} over the seeds drawn at random: {'; '.join(said)}."]
 
 
 def _text(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:

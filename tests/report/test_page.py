@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from html import unescape
 from pathlib import Path
 
 import pandas as pd
@@ -104,6 +105,35 @@ def test_each_head_without_a_test_has_its_reason(runs, tmp_path, make_run):
         make_run(runs, seed, 50.0, transform="outside", options={"max_epochs": 900})
     html = page_of(runs, tmp_path / "out")
     assert "MoS has no test (one seed); Cube has no test (another training)." in html
+
+
+def test_of_two_baselines_the_one_that_others_are_compared_with_is_named(tmp_path, make_run):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        make_run(tmp_path / "runs", seed, ppl + 13, options={"head.tie_weights": False})
+        make_run(tmp_path / "runs", seed, ppl)
+        make_run(tmp_path / "runs", seed, ppl + 3, transform="gss")
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "GSS (+3.00) does worse than Softmax (tie weights) (57.15)." in html
+
+
+def test_heads_of_a_setting_without_the_baseline_have_their_own_perplexities(tmp_path, make_run):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        make_run(tmp_path / "runs", seed, ppl, transform="gss")
+        make_run(tmp_path / "runs", seed, ppl + 1, transform="outside")
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "No run has the baseline's head; GSS is lowest, at 57.15." in unescape(html)
+    assert "57.15 ± 0.05\n3 seeds\nvalid 59.15" in cells(html)["GSS"]
+    assert "other training" not in html
+
+
+def test_decoders_of_limited_rank_alone_have_a_page(tmp_path, make_run):
+    for rank in (2, 4):
+        for transform in ("identity", "gss"):
+            options = {"head.decoder_rank": rank}
+            make_run(tmp_path / "runs", 1, 60.0 - rank, transform=transform, options=options)
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "GSS has no test (one seed)." in html
+    assert "What an option does" in html
 
 
 def test_panels_of_two_corpora_have_two_titles(runs, tmp_path, make_run):
@@ -266,6 +296,22 @@ def test_the_papers_test_over_ten_seeds_stands_beside_theirs(tmp_path, make_run)
     said = f"over the seeds drawn at random: GSS {p:.3f} (published: 0.262)."
     assert f"Student&#39;s p against Softmax {said}" in html
     assert "11 seeds" in cells(html)["Softmax"]
+
+
+def test_the_papers_test_takes_the_baseline_that_the_head_is_compared_with(tmp_path, make_run):
+    for seed in range(10):
+        for transform, mean in (("identity", 57.1), ("gss", 57.0), ("outside", 57.0)):
+            # Cube could train longer, and is compared with none
+            options = {"max_epochs": 900} if transform == "outside" else {}
+            ppl = mean + 0.02 * (seed * 7 % 10)
+            make_run(tmp_path / "runs", seed, ppl, transform=transform, options=options)
+        worse = {"head.tie_weights": False}
+        make_run(tmp_path / "runs", seed, 70.0 + 0.01 * seed, options=worse)
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    (said,) = re.findall(r"Student&#39;s p against [^<]*", html)
+    assert said.startswith("Student&#39;s p against Softmax (tie weights) over the seeds")
+    assert "Cube" not in said
+    assert ";" not in said.partition(":")[2]  # but for GSS
 
 
 def test_what_was_published_of_dynamic_evaluation_stands_beside_what_was_measured(

@@ -14,6 +14,7 @@ from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import counted
+from lmkit.runs.result import Budget
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.local import train_here
@@ -43,13 +44,14 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
 def work(sweep: SweepFolder, console: Console) -> bool:
     """Trains points one by one until none is left. Returns: whether none has failed.
 
-    A command that asks for other points meanwhile is obeyed once these are done.
+    A command that asks for other points meanwhile, or for more epochs, is obeyed once these are
+    done.
     """
-    seen: set[str] = set()
-    while left := [point for point in sweep.manifest.points if point.run not in seen]:
+    seen: set[tuple[str, Budget]] = set()
+    while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
         train_here(sweep, left[start:] + left[:start], [{}])
-        seen |= {point.run for point in left}
+        seen |= {(point.run, point.budget) for point in left}
         sweep.reread()
     attempted = [point for point in sweep.manifest.points if sweep.failure(point)]
     failed = standings(sweep, attempted)

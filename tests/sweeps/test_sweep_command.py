@@ -97,6 +97,21 @@ def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts,
     assert [len(each) for each in attempts(sweep)] == [1, 1]
 
 
+def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch):
+    begun = sweep_of("ok")
+    (point,) = begun.manifest.points
+    trained = []
+
+    def train(sweep, points, _) -> None:
+        trained.extend(each.max_epochs for each in points)
+        longer = replace(sweep.manifest, points=[replace(point, max_epochs=8)])
+        SweepFolder(sweep.path, longer).save()
+
+    monkeypatch.setattr(command, "train_here", train)
+    typed(monkeypatch, "work", str(begun.path))
+    assert trained == [4, 8]
+
+
 def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):
     sweep = sweep_of("ok", "fails", "killed")
     with pytest.raises(SystemExit):

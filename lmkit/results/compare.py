@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lmkit.errors.user_error import UserError
-from lmkit.results.frame import options_in, ranks_in
+from lmkit.results.frame import options_in, ranks_in, with_options
 from lmkit.results.groups import BUDGET
 from lmkit.results.labels import value_text
 from lmkit.results.stats import difference, paired
@@ -55,8 +55,9 @@ def _compared(a: pd.DataFrame, b: pd.DataFrame, column: str) -> dict[str, Any]:
 
 def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     """What the two differ in beside the head; warnings where their numbers do not compare."""
+    options = [o for o in options_in(pd.concat([a, b])) if not o.startswith("head.")]
+    a, b = with_options(a, options), with_options(b, options)
     both = pd.concat([a, b])
-    options = [o for o in options_in(both) if not o.startswith("head.")]
     found = []
     for option in (*options, *BUDGET, "trunk", "data.train_tokens"):
         if option not in a or option not in b:  # of another class, which is told

@@ -248,6 +248,18 @@ def add_defaults(rows: Iterable[Row]) -> None:
                 row |= {name: v for name, v in named.items() if name in stated - row.keys()}
 
 
+def with_options(table: pd.DataFrame, options: Iterable[str]) -> pd.DataFrame:
+    """The table with those of the options that only other runs state, at the defaults of its runs'
+    own classes. An option that no class here has is left out.
+    """
+    targets = table.filter(regex=r"\._target_$")
+    rows: list[Row] = [{str(c): t for c, t in row.items()} for row in targets.to_dict("records")]
+    lacking = [option for option in options if option not in table]
+    add_defaults([*rows, dict.fromkeys(lacking)])
+    added = {o: [row.get(o) for row in rows] for o in lacking if any(o in row for row in rows)}
+    return table.assign(**{option: _column(values).array for option, values in added.items()})
+
+
 def analyses_in(folder: RunFolder) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
     """What every analysis stored in a folder, of a run or a pretrained model, by the stem of its
     file; and the files that cannot be read, with the reason.

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.results.forging import change
+
 
 @pytest.fixture
 def runs(tmp_path, make_run) -> Path:
@@ -59,6 +61,18 @@ def test_runs_of_several_groups_are_named(lmkit, runs, make_run, capsys):
     printed = capsys.readouterr().out
     assert "a holds 2 groups, tested as if they were one: GSS (k=2), GSS (k=2.5)" in printed
     assert "b holds" not in printed
+
+
+def test_an_option_that_one_set_states_is_at_its_default_in_the_other(
+    lmkit, tmp_path, make_run, capsys
+):
+    """A later lmkit may have added it."""
+    for seed in (1, 2):
+        make_run(tmp_path / "b", seed, options={"trunk.embedding_noise": 0.1})
+        earlier = make_run(tmp_path / "a", seed)
+        change(earlier, "identity.json", lambda c: c["settings"]["trunk"].pop("embedding_noise"))
+    lmkit("compare", "a=a", "b=b")
+    assert "trunk.embedding_noise: 0 and 0.1" in capsys.readouterr().out
 
 
 def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_run, capsys):

@@ -101,7 +101,8 @@ def stop(sweep: SweepFolder) -> None:
     cancel(sweep)
     print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
-        f"here or on other nodes saves and ends; the same command resumes them"
+        f"here or on other nodes saves and ends; the sweep's own command, or lmkit sweep work, "
+        f"resumes them"
     )
 
 

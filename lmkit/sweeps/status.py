@@ -53,7 +53,7 @@ class Estimate:
 
     seconds: float  # of training, one run after another
     num_points: int  # that `seconds` counts
-    num_unknown: int  # points of experiments of which no run has trained an epoch
+    num_unknown: int  # points of which no run tells how long they take
 
 
 def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list[Standing]:

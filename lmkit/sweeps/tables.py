@@ -16,6 +16,8 @@ from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import typed
 from lmkit.sweeps.status import STATES, Estimate, Standing
 
+_NEEDED = "trained an epoch yet, or finished where max_epochs is null"  # for an estimate
+
 
 def console() -> Console:
     """Prints to a terminal in its width, to a file in one that holds the tables."""
@@ -74,11 +76,11 @@ def estimate_line(estimate: Estimate) -> str:
     if not estimate.num_points and not estimate.num_unknown:
         return "nothing is left to train"
     if not estimate.num_points:
-        return "no time estimate: no run of these experiments has trained an epoch yet"
+        return f"no time estimate: no run of these experiments has {_NEEDED}"
     line = f"about {duration(estimate.seconds)} of training, by runs so far"
     if estimate.num_unknown:
         unknown = f"no run of the experiments of {estimate.num_unknown:,} more points"
-        line += f"; {unknown} has trained an epoch"
+        line += f"; {unknown} has {_NEEDED}"
     return line
 
 

@@ -90,6 +90,20 @@ def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_run
     assert estimate(longer, standings(longer)[2:]).seconds == 2 * 20 * 10.0
 
 
+def test_how_long_runs_without_a_limit_train_is_known_once_one_has_finished(sweep_of):
+    sweep = sweep_of("ok", "ok")
+    points = [replace(point, max_epochs=None, patience=5) for point in sweep.manifest.points]
+    unlimited = SweepFolder.of(replace(sweep.manifest, points=points))
+    folder = sweep.run_folder(points[0])
+    folder.path.mkdir(parents=True)
+    folder.config.write_text("{}\n")
+    MetricsFile(folder.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
+    assert estimate_line(estimate(unlimited, standings(unlimited))) == (
+        "no time estimate: no run of these experiments has trained an epoch yet, or finished where "
+        "max_epochs is null"
+    )
+
+
 def test_a_sweep_that_was_moved_has_the_runs_beside_it(sweep_of, tmp_path):
     sweep = sweep_of("ok", "ok")
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)

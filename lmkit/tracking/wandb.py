@@ -126,8 +126,9 @@ class WandbLogger(LightningsLogger):
 
     @_ends_alone
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Logs one row, with epochs counted from 1."""
-        super().log_metrics({**metrics, "epoch": int(metrics.get("epoch", 0)) + 1}, step)
+        """Logs one row, with epochs counted from 1; callbacks may log without their epoch."""
+        epoch = {"epoch": int(metrics["epoch"]) + 1} if "epoch" in metrics else {}
+        super().log_metrics({**metrics, **epoch}, step)
 
     @_ends_alone
     def log_hyperparams(self, params: Any) -> None:

@@ -7,7 +7,7 @@ import logging
 import os
 import traceback
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pytorch_lightning as pl
@@ -123,11 +123,16 @@ class Trainer(pl.Trainer):
 
 
 class MetricsLogger(Logger):
-    """Appends a row whenever something is logged; a resumed run truncates the file."""
+    """Appends a row whenever something is logged; a resumed run truncates the file.
 
-    def __init__(self, file: MetricsFile) -> None:
+    Args:
+        file: the run's metrics.
+        current_epoch: from 0, as Lightning counts; for callbacks that log without their epoch.
+    """
+
+    def __init__(self, file: MetricsFile, current_epoch: Callable[[], int]) -> None:
         super().__init__()
-        self.file = file
+        self.file, self.current_epoch = file, current_epoch
 
     @property
     def name(self) -> str:
@@ -144,7 +149,8 @@ class MetricsLogger(Logger):
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
-        self.file.append(step or 0, int(metrics.get("epoch", 0)) + 1, values)
+        epoch = metrics["epoch"] if "epoch" in metrics else self.current_epoch()
+        self.file.append(step or 0, int(epoch) + 1, values)
 
     def log_hyperparams(self, params: object, *args: Any, **kwargs: Any) -> None:
         """Nothing: the run folder's `config.yaml` holds them."""

@@ -11,6 +11,7 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.experiment import conclusion
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.tiny import TINY, trained
 
@@ -75,6 +76,16 @@ def test_a_run_stopped_within_an_epoch_counts_it_after_a_kill_too(tmp_path, monk
     assert (whole.budget.epochs, whole.budget.stopped) == (1, "callback")
     assert again.budget == whole.budget
     assert again.metrics == whole.metrics
+
+
+def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged(tmp_path):
+    rate = "+callbacks.rate._target_=pytorch_lightning.callbacks.LearningRateMonitor"
+    folder = trained(tmp_path, *TINY, rate, "trainer.log_every_n_steps=5")
+    rows = MetricsFile(folder.metrics).read()
+    ends = [i for i, row in enumerate(rows) if "valid/ppl" in row]
+    logged = {i: row["epoch"] for i, row in enumerate(rows) if "lr-SGD" in row}
+    assert logged == {i: 1 + (i > ends[0]) for i in logged}
+    assert set(logged.values()) == {1, 2}
 
 
 @pytest.mark.parametrize("bar", ["TQDMProgressBar", "RichProgressBar"])

@@ -103,11 +103,13 @@ def test_runs_without_a_group_have_the_sweep_that_is_recorded(finished, monkeypa
 def test_a_run_that_leaves_is_unfinished_and_all_of_it_is_there(finished):
     told = logger(finished)
     play(told, finished)
+    told.log_metrics({"lr-SGD": 5.0}, 31)  # as some of Lightning's callbacks do
     told.log_metrics({"epoch": 3, "valid/ppl": 20.0}, 40)
     told.finalize("failed")
     record = inspect(offline(finished.path)[0])
     assert (record["summary"]["head"], record["summary"]["finished"]) == ("GSS", False)
     assert (record["exit_code"], record["history"][-1]["epoch"]) == (1, 4)
+    assert "epoch" not in record["history"][-2]
 
 
 def test_a_record_is_all_in_the_folder_of_its_run(finished, tmp_path, monkeypatch):

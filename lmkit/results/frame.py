@@ -4,7 +4,7 @@
     experiment, seed                 as the run was started
     head, family, place              of the head: its name in tables, in options, and its order
     trunk, corpus, trigger           as tables name them; trunk_of: whose outputs a fixed trunk has
-    epochs, max_epochs, stopped, …   how long it trained, and what ended it
+    epochs, max_epochs, stopped, …   how many epochs it has completed, and what ended it
     train_ppl, valid_ppl, test_ppl   and all other metrics of `result.json`
     rank.press@10000                 a measure of log P over so many contexts of the test split
     cost.parameters                  what it cost
@@ -35,7 +35,7 @@ from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.metrics import MetricsFile, epochs_done, merged
 from lmkit.runs.names import FINETUNE, RunNames
 from lmkit.runs.selection import select_folders
 from lmkit.runs.source import option_defaults
@@ -207,12 +207,13 @@ def _finished(run: FinishedRun) -> Row:
 
 def _under_way(folder: RunFolder) -> Row:
     """What is known about an unfinished run. Raises: UserError when it is damaged."""
-    latest = MetricsFile(folder.metrics).latest()
+    rows = MetricsFile(folder.metrics).tail()
+    latest = merged(rows)
     known = folder.read_identity()
     return {
         "experiment": folder.path.name.rpartition("-")[0],
         **_names(known.names, folder.read_config()),
-        "epochs": int(latest["epoch"]) if "epoch" in latest else None,
+        "epochs": epochs_done(rows),
         "valid_ppl": latest.get("valid/ppl"),
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
         **flat(known.settings),

@@ -17,7 +17,7 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
@@ -112,10 +112,6 @@ class MetricsFile:
         Raises: UserError naming the file and the line that is damaged.
         """
         return self._parse(self._content())
-
-    def latest(self, tail_bytes: int = 65536) -> Row:
-        """The last value of each column in `tail`. Raises: UserError as `tail`."""
-        return merged(self.tail(tail_bytes))
 
     def tail(self, tail_bytes: int = 65536) -> list[Row]:
         """The rows in the last `tail_bytes`, which is fast for long files. If these begin within
@@ -214,6 +210,15 @@ class MetricsFile:
 def merged(rows: Iterable[Row]) -> Row:
     """The last value of each column."""
     return {name: value for row in rows for name, value in row.items()}
+
+
+def epochs_done(rows: Sequence[Row]) -> int:
+    """How many epochs are validated, by the last rows of a run."""
+    if not rows:
+        return 0
+    epoch = int(rows[-1]["epoch"])
+    is_over = any("valid/ppl" in row for row in rows if row["epoch"] == epoch)
+    return epoch if is_over else epoch - 1
 
 
 def require_metric_name(name: str) -> None:

@@ -18,7 +18,7 @@ from lmkit.runs.code import code_sha256
 from lmkit.runs.finished import standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks
-from lmkit.runs.metrics import MetricsFile, Row, merged
+from lmkit.runs.metrics import MetricsFile, Row, epochs_done, merged
 from lmkit.runs.result import Result
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
@@ -107,8 +107,7 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
         state = "failed"
     latest = merged(rows)
     epoch = int(latest["epoch"]) if rows else None
-    is_over = any("valid/ppl" in row for row in rows if row["epoch"] == epoch)
-    done = 0 if epoch is None else epoch - (not is_over)
+    done = epochs_done(rows)
     seconds = latest.get("seconds_per_epoch")
     left = None
     if seconds is not None and point.max_epochs is not None:

@@ -12,6 +12,7 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.results.frame import chosen, frame, ranks_in, results
 from lmkit.runs.checksums import checked_json
+from lmkit.runs.metrics import MetricsFile
 from tests.results.forging import change
 
 KEPT = Path(__file__).parents[2] / "docs" / "study"
@@ -97,6 +98,17 @@ def test_what_happened_to_a_run_is_said(tmp_path, make_run, break_it, state, rea
     assert row["state"] == state
     assert pd.isna(row["reason"]) if reason is None else reason in row["reason"]
     assert (results(str(tmp_path))["state"] == "finished").sum() == 2 + (state == "finished")
+
+
+def test_the_epochs_of_an_unfinished_run_are_those_that_it_has_completed(tmp_path, make_run):
+    run = make_run(tmp_path, 2, 130.7, 66)
+    for file in ("result.json", "metrics.csv"):
+        (run / file).unlink()
+    metrics, epochs = MetricsFile(run / "metrics.csv"), []
+    for step, epoch, name in ((5, 1, "train/nll"), (9, 1, "valid/ppl"), (10, 2, "train/nll")):
+        metrics.append(step, epoch, {name: 4.0})
+        epochs += results(str(tmp_path))["epochs"].tolist()
+    assert epochs == [0, 1, 1]
 
 
 def test_an_option_that_only_later_runs_state_is_at_its_default_in_earlier_ones(tmp_path, make_run):

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.metrics import MetricsFile, merged
 
 
 @pytest.fixture
@@ -71,11 +71,11 @@ def test_columns_grow_and_cells_stay_empty(metrics: MetricsFile) -> None:
 
 def test_no_file_is_no_rows(metrics: MetricsFile) -> None:
     assert metrics.read() == []
-    assert metrics.latest() == {}
+    assert merged(metrics.tail()) == {}
     assert not metrics.path.exists()
     metrics.path.touch()
     assert metrics.read() == []
-    assert metrics.latest() == {}
+    assert merged(metrics.tail()) == {}
 
 
 def test_cut_back_keeps_columns_and_so_the_bytes(metrics: MetricsFile) -> None:
@@ -211,10 +211,10 @@ def test_latest_of_each_column(metrics: MetricsFile) -> None:
     metrics.append(1, 1, {"loss": 1.0, "valid": 9.0})
     metrics.append(2, 2, {"valid": 8.0})
     metrics.append(3, 2, {"loss": 0.5})
-    assert metrics.latest() == {"step": 3, "epoch": 2, "loss": 0.5, "valid": 8.0}
+    assert merged(metrics.tail()) == {"step": 3, "epoch": 2, "loss": 0.5, "valid": 8.0}
     with metrics.path.open("ab") as file:
         file.write(b"4,2,0.")
-    assert metrics.latest()["loss"] == 0.5
+    assert merged(metrics.tail())["loss"] == 0.5
 
 
 def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
@@ -223,11 +223,11 @@ def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
         metrics.append(step, 1, {"loss": step / 2})
     length = len(metrics.path.read_bytes().splitlines()[-1]) + 1
     for tail_bytes in range(1, 200):
-        latest = metrics.latest(tail_bytes)
+        latest = merged(metrics.tail(tail_bytes))
         assert latest in ({}, {"step": 199, "epoch": 1, "loss": 99.5})
         # the row before it shows whether it is whole
         assert bool(latest) == (tail_bytes >= 2 * length)
-    assert metrics.latest(10**6)["once"] == 1.0
+    assert merged(metrics.tail(10**6))["once"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
 )
 def test_damaged_line_is_named_and_left(metrics: MetricsFile, content: str) -> None:
     metrics.path.write_bytes(content.encode())
-    for act in (metrics.read, metrics.latest, lambda: metrics.cut_back(0)):
+    for act in (metrics.read, metrics.tail, lambda: metrics.cut_back(0)):
         with pytest.raises(UserError, match=f"{metrics.path} is damaged"):
             act()
     with pytest.raises(UserError, match="is damaged"):

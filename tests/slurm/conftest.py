@@ -18,7 +18,7 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
-from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.metrics import MetricsFile, merged
 
 # The twelve points of the smoke sweep, some seconds each, on two processors.
 SMOKE = [
@@ -119,10 +119,10 @@ class Sweep:
         """
         known = {pinned.run.path for pinned in self.pinned} | self.passed
         for run in self.runs():
-            is_training = "seconds_per_epoch" in MetricsFile(run.metrics).latest()
+            is_training = "seconds_per_epoch" in merged(MetricsFile(run.metrics).tail())
             if run.path not in known and is_training and look_at(run.lock):
                 pinned = Pinned(run)
-                if MetricsFile(run.metrics).latest()["epoch"] < EPOCHS:
+                if merged(MetricsFile(run.metrics).tail())["epoch"] < EPOCHS:
                     self.pinned.append(pinned)
                 else:  # it trains its last epoch, or has: a signal may come too late
                     pinned.release()

@@ -16,7 +16,7 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
-from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.metrics import MetricsFile, merged
 from tests.forked import Line
 
 TINY = [
@@ -74,7 +74,7 @@ def wait_for(condition, seconds: float = 600) -> None:
 
 
 def is_training(run: RunFolder) -> bool:
-    return run.lock.exists() and "seconds_per_epoch" in MetricsFile(run.metrics).latest()
+    return run.lock.exists() and "seconds_per_epoch" in merged(MetricsFile(run.metrics).tail())
 
 
 @pytest.mark.slow

@@ -40,9 +40,12 @@ def __getattr__(name: str) -> Any:
 
         return lmkit.results
     if name == "__version__":
-        from importlib.metadata import version
+        from importlib.metadata import PackageNotFoundError, version
 
-        return version("lmkit")
+        try:
+            return version("lmkit")
+        except PackageNotFoundError:  # a checkout that is not installed
+            return "unknown"
     raise AttributeError(f"module lmkit has no attribute {name}")
 
 

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.metadata import PackageNotFoundError
 
 import pytest
 
@@ -25,6 +26,16 @@ def process(*arguments: str, **options: object) -> subprocess.CompletedProcess[s
     command = [sys.executable, "-m", "lmkit", *arguments]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.run(command, text=True, timeout=120, **(pipes | options))
+
+
+def test_the_version_is_told_where_lmkit_is_not_installed_too(printed, monkeypatch):
+    assert re.fullmatch(r"lmkit \d+\.\d+\.\d+", printed("--version"))
+
+    def missing(name: str) -> str:
+        raise PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
+    assert printed("--version") == "lmkit unknown"
 
 
 def test_help_lists_every_command_with_a_line_and_is_quick():

@@ -14,6 +14,7 @@ from lmkit.errors.user_error import (
     require_choice,
     require_count,
     require_folder,
+    require_number,
     require_threads,
 )
 from lmkit.experiment.make import make
@@ -68,6 +69,8 @@ def check_plain_options(config: Mapping[str, Any]) -> None:
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
+    # what a finished run is compared with, before there is an object that would refuse it
+    require_number("stopping.min_delta", Budget.of(config).min_delta)
 
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:

@@ -11,6 +11,7 @@ import pytorch_lightning as pl
 from lmkit.errors.user_error import UserError
 from lmkit.training.callbacks.stopping import NonMonotoneStop, Patience, Stopping
 from lmkit.training.triggers import AtEpoch, Never
+from tests.tiny import TINY, trained
 
 
 class Script(pl.Callback):
@@ -111,3 +112,10 @@ def test_impossible_patience_names_the_option(kind, value):
 def test_impossible_min_delta_names_the_option(value):
     with pytest.raises(UserError, match=r"stopping\.min_delta must be"):
         Patience(2, value)
+
+
+def test_impossible_min_delta_is_refused_where_the_run_has_finished_too(tmp_path):
+    patient = (*TINY, "max_epochs=6", "patience=1")
+    assert trained(tmp_path, *patient, "stopping.min_delta=100").read_result().budget.epochs < 6
+    with pytest.raises(UserError, match=r"stopping\.min_delta must be"):
+        trained(tmp_path, *patient, "stopping.min_delta=null")

@@ -13,6 +13,7 @@ from lmkit.errors.misfit import misfit
 from lmkit.errors.user_error import (
     UserError,
     require_at_least,
+    require_list,
     require_positive,
     require_rate,
 )
@@ -63,13 +64,13 @@ class AdamW(torch.optim.AdamW):
     have their own group, without decay.
 
     Args:
-        groups: of named parameters; each is split in two where it holds both kinds.
+        params: groups of named parameters; each is split in two where it holds both kinds.
         lr, betas, eps, weight_decay, fused: as of `torch.optim.AdamW`.
     """
 
     def __init__(
         self,
-        groups: list[dict[str, Any]],
+        params: list[dict[str, Any]],
         *,
         lr: float,
         betas: Sequence[float],
@@ -79,12 +80,13 @@ class AdamW(torch.optim.AdamW):
     ) -> None:
         require_at_least("optimizer.weight_decay", weight_decay, 0)
         require_positive("optimizer.eps", eps)
+        require_list("optimizer.betas", betas, "[0.9,0.999]")
         if len(betas) != 2:
             raise UserError(f"optimizer.betas must be two numbers, but is {list(betas)}")
         for i, beta in enumerate(betas):
             require_rate(f"optimizer.betas[{i}]", beta)
         split = []
-        for group in groups:
+        for group in params:
             matrices = [named for named in group["params"] if _decays(*named)]
             vectors = [named for named in group["params"] if not _decays(*named)]
             if matrices:

@@ -69,9 +69,11 @@ def test_a_step_is_that_of_pytorchs_own():
     [
         ("lr", 0, r"optimizer\.lr"),
         ("weight_decay", -1, r"optimizer\.weight_decay"),
+        ("betas", 0.9, r"optimizer\.betas must be a list such as \[0\.9,0\.999\]"),
         ("betas", [0.9], r"optimizer\.betas must be two numbers"),
         ("betas", [0.9, 1.0], r"optimizer\.betas\[1\]"),
         ("eps", 0, r"optimizer\.eps"),
+        ("momentum", 0.9, r"no option optimizer\.momentum; it takes lr, betas"),
     ],
 )
 def test_a_bad_value_names_its_option(option, value, named):

@@ -25,6 +25,7 @@ from lmkit.errors.user_error import (
     require_choice,
     require_count,
     require_flag,
+    require_positive,
 )
 from lmkit.runs.metrics import MetricsFile
 
@@ -173,7 +174,7 @@ def check_options(options: Mapping[str, Any]) -> None:
         require_count("trainer.limit_train_batches", limit)
     clip = options.get("gradient_clip_val")
     if isinstance(clip, int | float):
-        require_at_least("trainer.gradient_clip_val", clip, 0)
+        require_positive("trainer.gradient_clip_val (null: no limit)", clip)
     for name in ("deterministic", "benchmark", "detect_anomaly", "inference_mode"):
         require_flag(f"trainer.{name}", options.get(name, False))
     require_at_least("trainer.num_sanity_val_steps", options.get("num_sanity_val_steps", 0), -1)

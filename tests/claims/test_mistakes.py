@@ -90,7 +90,11 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
-        ("trainer.gradient_clip_val=-1", "trainer.gradient_clip_val must be at least 0, but is -1"),
+        # which would leave no gradient
+        (
+            "trainer.gradient_clip_val=0",
+            "trainer.gradient_clip_val (null: no limit) must be greater",
+        ),
         ("threads=100000", "threads must be at most 1024, but is 100000"),
         ("optimizer._target_=torch.optim.Adm", "has no Adm (did you mean torch.optim.Adam?)"),
         (

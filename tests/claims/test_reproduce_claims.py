@@ -10,6 +10,7 @@ import signal
 import sys
 import threading
 import time
+from functools import cache
 from pathlib import Path
 
 import hydra
@@ -312,6 +313,11 @@ def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     assert "trunk" not in shown
 
 
+@cache  # most reproductions measure alike
+def composes(command: str, *options: str) -> None:
+    hydra.compose(command, ["run=none", *options])
+
+
 @pytest.mark.parametrize("size", ["full", "small", "toy"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
@@ -326,10 +332,10 @@ def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
         except UserError:  # as of dialogues at size=toy
             return
         for step in wanted.finetunings:
-            hydra.compose("finetune", ["run=none", *step.options])
+            composes("finetune", *step.options)
         for step in wanted.measures:
             of_size = wanted.size.measures.get(step.command, [])
-            hydra.compose(f"analyses/{step.command}", ["run=none", *step.options, *of_size])
+            composes(f"analyses/{step.command}", *step.options, *of_size)
         loader = GlobalHydra.instance().config_loader()
         composer = Composer(loader, "train", [], entry.config_reader())
         for step in wanted.sweeps:

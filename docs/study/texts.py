@@ -41,13 +41,6 @@ HEADS = (  # first those whose rank is bounded as Softmax's
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
 BOUNDED = 3
-PUBLISHED = {  # rows of Parthiban et al. 2021, table 2; their MoS has 15 components
-    "Softmax": "Softmax",
-    "SS": "SS",
-    "GSS (c=−1.5)": "GSS",
-    "LMS-PLIF": "LMS-PLIF",
-    "MoS (K=5)": "MoS",
-}
 _OPTIONS = {  # that tell variants of a head apart
     "GSS": ("c=", "head.transform.c"),
     "MoS": ("K=", "head.mixture.num_experts"),
@@ -114,7 +107,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),
-        "compared": first_screen_table(known),
+        "published": _published(),
         "by_rate": _by_rate(kept),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
@@ -135,24 +128,6 @@ def settings_table(known: dict[str, Any]) -> str:
             cells.append(text if test else "not trained")
         rows.append(cells)
     return markdown(["head", *(title for _, title in SETTINGS.values())], rows)
-
-
-def first_screen_table(known: dict[str, Any]) -> str:
-    """In Markdown, a row a head: ranks, three settings in per cent, what was published."""
-    columns = ["head", "Press rank, fixed / whole", "effective rank", "on a fixed AWD-LSTM"]
-    columns += ["on a fixed Transformer", "trained whole", "published per word, at rank"]
-    theirs = _published()
-    rows = []
-    for head in HEADS:
-        cells = [head]
-        for key in ("press", "effective"):
-            both = (known[key][name].get(head) for name in ("softmax", "whole"))
-            cells.append(" / ".join(rank for rank in both if rank))
-        for name in ("softmax", "transformer", "whole"):
-            test = known["test"][name].get(head, "not trained")
-            cells.append(known["percent"][name].get(f"{head} − Softmax", test))
-        rows.append([*cells, theirs.get(PUBLISHED.get(head, ""), "")])
-    return markdown(columns, rows)
 
 
 def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
@@ -215,7 +190,7 @@ def _published() -> dict[str, str]:
     penn = table[table["experiment"].str.startswith("penn", na=False)]
     values = penn.pivot_table("value", "row", "quantity")
     return {
-        row: f"{of['test_ppl']:.2f} at {of['rank.press@82429']:,.0f}" + " (K=15)" * (row == "MoS")
+        row: f"{of['test_ppl']:.2f} at {of['rank.press@82429']:,.0f}"
         for row, of in values.iterrows()
     }
 

@@ -7,7 +7,7 @@ a run's configuration holds all that training and evaluation need.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
@@ -127,16 +127,7 @@ def _run_source(config: DictConfig) -> _TrunkSource:
     folder = select_run("trunk.of", trunk.of, config.runs_dir).folder
     stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
-    if trained["trunk"].get("_target_") == TRUNK:
-        raise UserError(f"{folder.path} is itself a head on a fixed trunk: give that trunk's run")
-    if "eval_length" not in trained["windows"]:
-        raise UserError(f"{folder.path} is not a language model of running text")
-    for option in ("emb_dim", "out_dim"):
-        if option not in trained["trunk"]:  # of a class of the user's
-            raise UserError(
-                f"{folder.path} has no trunk.{option}: a trunk that is to be fixed must take its "
-                f"sizes as options"
-            )
+    _require_fit(folder.path, trained)
     text = dict(trained["data"])
     of = f"{trained['name']}, seed {trained['seed']}"
     section = {
@@ -160,6 +151,20 @@ def _run_source(config: DictConfig) -> _TrunkSource:
             f"leave it out"
         )
     return _TrunkSource(section, trained["trunk"]["emb_dim"])
+
+
+def _require_fit(run: Path, trained: Mapping[str, Any]) -> None:
+    """Raises UserError unless a run, of this configuration, can be a trunk that is fixed."""
+    if trained["trunk"].get("_target_") == TRUNK:
+        raise UserError(f"{run} is itself a head on a fixed trunk: give that trunk's run")
+    if "eval_length" not in trained["windows"]:
+        raise UserError(f"{run} is not a language model of running text")
+    for option in ("emb_dim", "out_dim"):
+        if option not in trained["trunk"]:  # of a class of the user's
+            raise UserError(
+                f"{run} has no trunk.{option}: a trunk that is to be fixed must take its sizes as "
+                f"options"
+            )
 
 
 @lru_cache

@@ -35,7 +35,7 @@ SETTINGS = {  # name in templates: trunk, and name in tables
     "transformer": ("penn_subwords_transformer-4ee3176126df", "on the Transformer"),
     "whole": (WHOLE, "trained whole"),
 }
-LARGE = {SETTINGS["transformer"][0]: ", contexts ten times as large"}
+LARGE = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # against the others
 HEADS = (  # first those whose rank is bounded as Softmax's
     *("Softmax", "MoC", "MoS (K=1)"),
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),

@@ -35,7 +35,7 @@ SETTINGS = {  # name in templates: trunk, and name in tables
     "transformer": ("penn_subwords_transformer-4ee3176126df", "on the Transformer"),
     "whole": (WHOLE, "trained whole"),
 }
-LARGE = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # against the others
+REMARKS = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # beside those of other trunks
 HEADS = (  # first those whose rank is bounded as Softmax's
     *("Softmax", "MoC", "MoS (K=1)"),
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
@@ -169,7 +169,7 @@ def _lost_at_the_bound(runs: pd.DataFrame) -> str:
     files = (Path(folder) / "analysis/truncation_test_10000.json" for folder in runs["folder"])
     contents = [parse_json(file.read_bytes()) for file in files if file.exists()]
     nats = [content["divergence_at_bound"] for content in contents]
-    return f"{np.mean(nats):.3f}" if nats else ""
+    return f"{np.mean(nats):.2f}" if nats else ""
 
 
 def _by_rate(kept: pd.DataFrame) -> dict[str, str]:
@@ -224,7 +224,7 @@ def drawn(kept: pd.DataFrame) -> str:
             _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
         ax.axvline(0, color=INK, linewidth=0.8)
         ax.axhline(BOUNDED - 0.5, color=INK, linewidth=0.8, linestyle=":")
-        ax.set(title=title + LARGE.get(trunk, ""), yticks=range(len(HEADS)), yticklabels=HEADS)
+        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(HEADS)), yticklabels=HEADS)
         _beside(ax, -1, "rank")
     panels[0, 0].invert_yaxis()
     for ax in panels[1]:
@@ -290,7 +290,7 @@ def _of_whole(runs: pd.DataFrame) -> dict[str, Any]:
     best = at_best_rate(runs)
     lucky, *others = sorted(best.loc[best["label"] == "MoC", "valid_ppl"])
     at_ten = runs[(runs["rate"] == 10) & (runs["seed"] == FIRST_SEED)].set_index("label")
-    begins = best["switched_after"].astype(int) + 1
+    begins = fresh(best)["switched_after"].astype(int) + 1
     curves = {head: _slope_and_bend(of) for head, of in best.groupby("label")}
     return {
         "luckiest": f"{lucky:.2f}",

@@ -189,6 +189,11 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
     head: Head = make(own, "head", Head, parts=parts)
+    reads, gets = head.mixture.in_dim, trunk.out_dim
+    if head.mixture.layers is None and reads != gets:
+        raise UserError(
+            f"{head.mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})"
+        )
     return head
 
 

@@ -45,7 +45,8 @@ class MixtapeLatents(Mixture):
     """K tanh latents under locked dropout, and the part of the gates shared by all words."""
 
     display_name, place = "", 0  # the head says it
-    readers, emb_option = ("latent", "gate", "score"), "head.emb_dim"
+    readers = ("latent", "gate", "score")
+    in_option, emb_option = "head.in_dim", "head.emb_dim"
 
     def __init__(
         self, in_dim: int, emb_dim: int, num_experts: int, gate_dim: int, latent_dropout: float

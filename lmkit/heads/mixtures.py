@@ -35,7 +35,8 @@ class Mixture(nn.Module, ABC):
     # Which of the trunk's `layers_TBD` it gets, concatenated; None: only the last one's output.
     layers: tuple[int, ...] | None = None
     readers: tuple[str, ...] = ()  # its linear layers that read the trunk's output
-    emb_option = "head.mixture.emb_dim"  # that sets E, for messages
+    # the options that set D and E, for messages
+    in_option, emb_option = "head.mixture.in_dim", "head.mixture.emb_dim"
 
     @abstractmethod
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:

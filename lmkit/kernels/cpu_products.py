@@ -23,7 +23,11 @@ from torch.nn import functional as F
 def product(a_MK: Tensor, b_KN: Tensor, bias_N: Tensor | None = None) -> Tensor:
     """a b + bias, (M, N), without gradient; operands of one dtype, on any device."""
     if _takes_onednn(a_MK):
-        return _onednn_linear(_dense(a_MK), _dense(b_KN.T), bias_N)
+        a_MK, b_NK = _dense(a_MK), _dense(b_KN.T)
+        # oneDNN copies a transposed left operand: for a decoder's gradient, that of all logits
+        if bias_N is None and not a_MK.is_contiguous() and b_NK.numel() < a_MK.numel():
+            return _onednn_linear(b_NK, a_MK, None).T  # (a b)' = b' a'
+        return _onednn_linear(a_MK, b_NK, bias_N)
     return a_MK @ b_KN if bias_N is None else torch.addmm(bias_N, a_MK, b_KN)
 
 

@@ -119,7 +119,10 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("trunk.input_dropout=1", "trunk.input_dropout must be at least 0 and less than 1"),
         ("trunk.weight_dropout=-0.1", "trunk.weight_dropout must be at least 0 and less than 1"),
         ("trunk.out_dim=40", "head.tie_weights=true needs trunk.out_dim (40) equal to"),
-        ("head.mixture.in_dim=40", "head.mixture.in_dim (40) must be equal to trunk.out_dim (32)"),
+        (
+            "head/mixture=hidden head.mixture.in_dim=40",
+            "head.mixture.in_dim (40) must be equal to trunk.out_dim (32)",
+        ),
         ("head=mixtape head.in_dim=40", "head.in_dim (40) must be equal to trunk.out_dim (32)"),
         ("head.tie_weights=maybe", "head.tie_weights must be true or false, but is 'maybe'"),
         ("head/transform=gss head.transform.k=0", "head.transform.k must be greater than 0"),

@@ -30,16 +30,15 @@ def library(request, monkeypatch):
 
 @pytest.mark.usefixtures("library")
 @pytest.mark.parametrize("size", [(1, 1, 1), (3, 5, 2), (70, 33, 129), (1, 40, 7), (64, 1, 9)])
-@pytest.mark.parametrize("layout", ["rows", "columns"])
-def test_product_is_that_of_float64_within_rounding(size, layout):
+@pytest.mark.parametrize("a_by_columns", [False, True])
+@pytest.mark.parametrize("b_by_columns", [False, True])
+def test_product_is_that_of_float64_within_rounding(size, a_by_columns, b_by_columns):
     rows, inner, columns = size
     random = torch.Generator().manual_seed(0)
-    if layout == "rows":
-        a_MK = torch.randn(rows, inner, generator=random)
-        b_KN = torch.randn(inner, columns, generator=random)
-    else:
-        a_MK = torch.randn(inner, rows, generator=random).T
-        b_KN = torch.randn(columns, inner, generator=random).T
+    a_MK = torch.randn(rows, inner, generator=random)
+    b_KN = torch.randn(inner, columns, generator=random)
+    a_MK = a_MK.T.contiguous().T if a_by_columns else a_MK
+    b_KN = b_KN.T.contiguous().T if b_by_columns else b_KN
     bias_N = torch.randn(columns, generator=random)
     exact = a_MK.double() @ b_KN.double()
     bound = 1e-6 * (a_MK.double().norm() * b_KN.double().norm() + bias_N.norm())
@@ -66,16 +65,30 @@ def test_linear_is_pytorchs_in_value_and_gradient(is_dense):
         assert cpu.linear(x, weight).dtype == torch.bfloat16
 
 
-@needs_onednn
-def test_onednn_is_given_no_matrix_with_gaps(monkeypatch):
+@pytest.fixture
+def given(monkeypatch):
+    """The operands that oneDNN gets."""
     monkeypatch.setattr(cpu, "prefers_onednn", lambda: True)
-    given = []
+    operands = []
 
     def product_of(a, b, *rest):
-        given.extend([a, b])
+        operands.extend([a, b])
         return a @ b.T
 
     monkeypatch.setattr(cpu.torch.ops.mkldnn, "_linear_pointwise", product_of)
+    return operands
+
+
+@needs_onednn
+def test_the_operand_that_onednn_copies_is_the_smaller(given):
+    grad_MV, x_ME = torch.randn(6, 40), torch.randn(6, 3)
+    torch.testing.assert_close(cpu.product(grad_MV.T, x_ME), grad_MV.T @ x_ME)
+    torch.testing.assert_close(cpu.product(x_ME.T, grad_MV), x_ME.T @ grad_MV)
+    assert [tuple(x.shape) for x in given] == [(3, 6), (40, 6)] * 2
+
+
+@needs_onednn
+def test_onednn_is_given_no_matrix_with_gaps(given):
     wide_MK, tall_KN = torch.randn(6, 9)[:, 2:7], torch.randn(15, 4)[::3]
     torch.testing.assert_close(cpu.product(wide_MK, tall_KN), wide_MK @ tall_KN)
     torch.testing.assert_close(cpu.product(tall_KN.T, wide_MK.T), tall_KN.T @ wide_MK.T)

@@ -55,7 +55,7 @@ class Unargmaxable(Analysis):
         head, chosen = subject.model.head, subject.contexts(self.first)
         if not head.mixes_softmaxes:
             raise UserError(
-                f"{type(head).__name__} has no one decoder, whose words could be excluded"
+                f"{type(head).__name__} mixes no softmaxes of one decoder that could exclude words"
             )
         shown = subject.with_bar(chosen, "words")
         predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)

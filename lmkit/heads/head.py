@@ -85,11 +85,15 @@ class Head(nn.Module):
     """
 
     display_name, place = "", 0
-    # whether log P is the formula above, applied to what `mixture` returns
-    mixes_softmaxes = True
 
     def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
+        kind = type(self)
+        if kind.forward is not Head.forward and self.mixes_softmaxes:
+            raise UserError(
+                f"head._target_={kind.__module__}.{kind.__name__} has a formula of its own in "
+                f"forward, and needs it in log_probs too, from which ranks are measured"
+            )
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
         if weight is not None and decoder_rank is not None:
             raise UserError(
@@ -111,9 +115,15 @@ class Head(nn.Module):
         self.rank_map = rank_map  # B
 
     @property
+    def mixes_softmaxes(self) -> bool:
+        """Whether log P is the formula above, applied to what `mixture` returns."""
+        return type(self).log_probs is Head.log_probs
+
+    @property
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
-        return self.mixture.num_components == 1 and type(self.transform) is Identity
+        is_plain = self.mixture.num_components == 1 and type(self.transform) is Identity
+        return is_plain and self.mixes_softmaxes
 
     def word_weight(self) -> Tensor | None:
         """W (V, E) of the logits before the transform; None where no single matrix makes them

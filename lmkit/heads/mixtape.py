@@ -110,7 +110,6 @@ class Mixtape(Head):
     """
 
     display_name, place = "Mixtape", 1
-    mixes_softmaxes = False
     own_words_R: Tensor
     own_weight_RE: Tensor | None
 

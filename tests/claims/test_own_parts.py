@@ -9,9 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 
 import lmkit as package
 from tests.claims.conftest import Lmkit
+from tests.pages import write_shown_files
 from tests.tiny import TINY
 
 MODULE = """
@@ -146,6 +148,27 @@ def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
     again = package.train(["--config-dir=configs", *MINE[2:], *HEAD])
     assert len(runs()) == 2
     assert again.config["head"]["transform"]["start"] == 0.02
+
+
+def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused, tmp_path):
+    write_shown_files(tmp_path)
+    lmkit("train", *TINY, "head._target_=smoothed.Smoothed", "+head.start=0.5")
+    (run,) = map(package.load, (folder.path for folder in runs()))
+    text = run.vocabulary[:20]
+    log_p = run.log_probs(text).double()
+    assert log_p.exp().sum(1) == pytest.approx(1, abs=1e-5)
+    assert run.nll(text) == pytest.approx(-log_p.diagonal(), abs=1e-5)
+    sigma = torch.linalg.svdvals(log_p)
+    share = sigma / sigma.sum()
+    entropy = -(share * share.log()).sum()
+    assert run.rank(text).entropy_rank == pytest.approx(float(entropy.exp()), rel=1e-5)
+
+    source = (tmp_path / "smoothed.py").read_text().partition("    def log_probs")[0]
+    (tmp_path / "half.py").write_text(source)
+    assert refused("train", *TINY, "head._target_=half.Smoothed") == (
+        "head._target_=half.Smoothed has a formula of its own in forward, and needs it in "
+        "log_probs too, from which ranks are measured"
+    )
 
 
 ANALYSIS = """

@@ -92,7 +92,7 @@ class TextSplits(NamedTuple):
         """A split in columns, for windows over it. Raises: UserError where it is too short."""
         from lmkit.data.windows import columns  # it brings torch
 
-        return columns(self.tokens(split), num_columns)
+        return columns(self.tokens(split), num_columns, f"the {split} text")
 
 
 class Corpus(ABC):

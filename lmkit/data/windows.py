@@ -158,11 +158,11 @@ class Columns(NamedTuple):
         return Columns(self.inputs_SB[start:stop], self.targets_SB[start:stop])
 
 
-def columns(tokens: np.ndarray, batch_size: int) -> Columns:
+def columns(tokens: np.ndarray, batch_size: int, text: str = "a text") -> Columns:
     """Folds a stream (tokens,) into `batch_size` contiguous columns.
 
     The last token of a column is a target alone. Tokens at the stream's end that do not fill a row
-    of the columns are left out.
+    of the columns are left out. A message calls the stream `text`.
 
     Raises:
         UserError: the stream is too short for one input and one target in every column.
@@ -170,7 +170,7 @@ def columns(tokens: np.ndarray, batch_size: int) -> Columns:
     num_steps = len(tokens) // batch_size
     if num_steps < 2:
         raise UserError(
-            f"a text of {len(tokens)} tokens is too short for {batch_size} columns; {FEWER_COLUMNS}"
+            f"{text} of {len(tokens)} tokens is too short for {batch_size} columns; {FEWER_COLUMNS}"
         )
     stream = torch.from_numpy(np.asarray(tokens[: num_steps * batch_size], dtype=np.int64))
     tokens_SB = stream.view(batch_size, num_steps).t().contiguous()

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from lmkit.data.corpus import TextSplits
 from lmkit.data.windows import (
     EvalWindows,
     TrainWindows,
@@ -45,6 +46,9 @@ def test_columns_refuses_a_text_too_short_for_the_batch():
     options = r"windows\.batch_size \(or columns, .*valid_batch_size, test_batch_size\)"
     with pytest.raises(UserError, match=rf"7 tokens is too short for 4 columns.*{options}"):
         columns(np.arange(7), 4)
+    splits = TextSplits(("<eos>",), *(np.zeros(length, np.int64) for length in (40, 3, 40)))
+    with pytest.raises(UserError, match="the valid text of 3 tokens is too short for 10 columns"):
+        splits.columns("valid", 10)
 
 
 def authors_loop(

@@ -71,6 +71,12 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
     cause = error.__cause__ if error.__cause__ is not None else error.__context__
     typed = next((each for each in map(option_of, arguments) if f"'{each}'" in first), "")
     near = ""
+    if "No match in the defaults list" in first and typed in _groups():
+        return f"{typed}= is no choice of this command; --help lists its options"
+    if "Multiple values for " in first or "appears more than once" in first:
+        added = [each for each in arguments if each[0] == "+" and option_of(each) in first]
+        if added:  # Hydra speaks to the author of a file
+            return f"{added[0]} adds a second choice; choose another with {added[0][1:]}"
     if "/" in typed:
         near = did_you_mean(typed, [each for each in _groups() if each != typed])
     elif isinstance(cause, OmegaConfBaseException):
@@ -110,6 +116,7 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     whole = OmegaConf.to_container(OmegaConf.select(section, "." * (lacking.count(".") + 1)))
     assert isinstance(whole, dict)
     options = list(_options({key: value for key, value in whole.items() if key != "hydra"}))
+    options += _WHOLE if "sweep" in whole else ()  # no sections, and of training alone
     leaf = typed.rpartition(".")[2]
     same = [each for each in options if each.rpartition(".")[2] == leaf != "_target_"]
     return did_you_mean(typed, [_as_group(each) for each in same], cutoff=0) or did_you_mean(

@@ -49,7 +49,7 @@ def main(config: DictConfig) -> None:
     left_out |= dict.fromkeys(new, "it has not been started")
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
-    counts = [counted(len(runs), "run")] if len(runs) or not models else []
+    counts = [counted(written.num_runs, "run")] if written.num_runs or not models else []
     if models:
         counts.append(counted(len(models), "pretrained model"))
     print(f"{', '.join(counts)}: {written.page}")

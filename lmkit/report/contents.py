@@ -32,6 +32,7 @@ class Report(NamedTuple):
     """What was written."""
 
     page: Path
+    num_runs: int  # on it
     left_out: dict[str, str]  # runs and files that do not count, with the reason
 
 
@@ -84,7 +85,7 @@ def make_report(
             sections.append(_models(models, analyses, left_out))
         every, last = table.drop(columns="place"), _last_lines(runs, alone)
         page = write_page(out, title, about, sentences, sections, last, left_out, every)
-    return Report(page, left_out)
+    return Report(page, len(runs), left_out)
 
 
 def _models(

@@ -22,6 +22,13 @@ def mine(three: list[RunFolder], lmkit: Lmkit) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_report_counts_the_runs_on_its_page(printed, three):
+    (three[0].path / "result.json").unlink()
+    said = printed("report", "runs=mine", "out=page")
+    assert "it has not finished 2 runs: page/index.html" in said
+
+
+@pytest.mark.usefixtures("undrawn")
 def test_commands_take_runs_in_the_same_words(printed, refused, tmp_path):
     assert "3 runs: page/index.html" in printed("report", "runs=mine", "out=page")
     assert "2 runs: page/index.html" in printed("report", "runs='runs head:softmax'", "out=page")

@@ -31,10 +31,11 @@ def misfit(
     names = [name for name in takes if name not in given]
     unknown = next((name for name in options if name not in takes and f"'{name}'" in text), None)
     if unknown is not None:
-        near = did_you_mean(unknown, names, prefix)
-        remedy = "" if near else f"; ~{prefix}{unknown} leaves out what a file sets"
-        listed = ", ".join(names) or "no options"
-        return UserError(f"there is no option {prefix}{unknown}{near}; it takes {listed}{remedy}")
+        near, listed = did_you_mean(unknown, names, prefix), ", ".join(names) or "no options"
+        return UserError(
+            f"there is no option {prefix}{unknown}{near}; it takes {listed}; ~{prefix}{unknown} "
+            f"leaves out what a file sets"
+        )
     for name in names:
         if takes[name].default is inspect.Parameter.empty and name not in options:
             return UserError(f"{prefix}{name} is missing: set it with +{prefix}{name}=VALUE")

@@ -6,6 +6,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest --numprocesses=auto --maxpro
   --dist=worksteal --durations=5 --durations-min=10
 CAMPAIGN := $(BIN)/python -W ignore -m tests.faults.campaign --counted
 
+# Tests start Python hundreds of times: each would compile lmkit again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: setup run test test-slow test-faults test-mutants test-slurm bench
 
 setup: $(INSTALLED)

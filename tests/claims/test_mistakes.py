@@ -166,7 +166,8 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
         ("head.transform._target_=outside.Power", "head.transform.power is missing: set it with +"),
         (
             "head.transform._target_=outside.Power +head.transform.powr=2",
-            "head.transform.powr (did you mean head.transform.power?); it takes power",
+            "head.transform.powr (did you mean head.transform.power?); it takes power; "
+            "~head.transform.powr leaves out what a file sets",
         ),
         (
             "head/transform=gss head.transform._target_=outside.Cube",

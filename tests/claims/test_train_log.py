@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 import re
+from types import SimpleNamespace
 
+import pytest
+
+from lmkit.training.callbacks.progress import waiting_line
 from tests.tiny import TINY
 
 NOT_SHORT = [
@@ -65,6 +70,21 @@ def test_the_first_steps_say_how_long_a_run_will_take(lmkit, run, monkeypatch):
     told = [line for line in lines if "by its first steps" in line]
     assert told == ["about # s per epoch, # s for the # of its budget, by its first steps"]
     assert lines.index(told[0]) == 1  # after the line of the start
+
+
+def test_threads_that_wait_for_cores_are_told_of(lmkit, run, monkeypatch):
+    monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", 0.0)
+    times = ((7 * calls, 3 * calls) for calls in itertools.count())
+    monkeypatch.setattr("lmkit.training.callbacks.progress._ran_and_waited", lambda: next(times))
+    lmkit("train", *LINE, "threads=2", "max_epochs=1")
+    advice = [line for line in run().log.read_text().splitlines() if "threads=1" in line]
+    assert len(advice) == 1
+    assert "  its 2 threads wait 30% of their time for a core that other work has: " in advice[0]
+
+
+@pytest.mark.parametrize(("threads", "waits"), [(1, 0.9), (2, 0.1)])
+def test_threads_that_need_no_advice_get_none(threads, waits):
+    assert waiting_line(SimpleNamespace(share_waited=lambda: waits), threads) is None
 
 
 def test_a_log_that_cannot_be_written_stops_no_run(lmkit, run, tmp_path):

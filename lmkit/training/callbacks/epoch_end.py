@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import pytorch_lightning as pl
+import torch
 from pytorch_lightning.callbacks import Checkpoint
 
 from lmkit.data.windows import Batch
@@ -25,6 +26,7 @@ from lmkit.training.callbacks.progress import (
     epochs_done,
     spectrum_lines,
     time_line,
+    waiting_line,
 )
 from lmkit.training.callbacks.stopping import Stopping
 from lmkit.training.checkpoint_files import as_it_stands, write_tensors
@@ -136,7 +138,11 @@ class EpochEnd(RunCallback, Checkpoint):
             self.save(trainer, model)
         if self.is_untold and self.pace.elapsed() >= TOLD_AFTER_S:
             self.is_untold = False
-            if line := time_line(self.pace, epochs_done(trainer)):
+            lines = [
+                time_line(self.pace, epochs_done(trainer)),
+                waiting_line(self.pace, torch.get_num_threads()),
+            ]
+            for line in filter(None, lines):
                 self.often(line)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 
 import pytorch_lightning as pl
 from pytorch_lightning.callbacks import ProgressBar
@@ -33,6 +34,7 @@ class Pace:
     def __init__(self, trainer: pl.Trainer) -> None:
         self.start, self._started = epochs_done(trainer), time.monotonic()
         self.limit = None if trainer.max_epochs == -1 else trainer.max_epochs  # None: without end
+        self._at_start = _ran_and_waited()
 
     def elapsed(self) -> float:
         """Seconds since this process started or resumed the run."""
@@ -43,6 +45,21 @@ class Pace:
         if total is None or done <= self.start:
             return None
         return max(0.0, total - done) * self.elapsed() / (done - self.start)
+
+    def share_waited(self) -> float:
+        """Share of the time since then in which this thread could run but had no core."""
+        ran, waited = _ran_and_waited()
+        waited -= self._at_start[1]
+        return waited / max(1, ran - self._at_start[0] + waited)
+
+
+def _ran_and_waited() -> tuple[int, int]:
+    """Nanoseconds that the process's first thread has run and has waited for a core, on Linux."""
+    try:
+        ran, waited, _ = Path("/proc/self/schedstat").read_text("utf-8").split()
+    except OSError:
+        return 0, 0
+    return int(ran), int(waited)
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
@@ -61,6 +78,18 @@ def time_line(pace: Pace, done: float) -> str | None:
     left = pace.seconds_left(done, pace.limit)
     whole = "" if left is None else f", {duration(left)} for the {pace.limit:,} of its budget"
     return f"about {duration(an_epoch)} per epoch{whole}, by its first steps"
+
+
+def waiting_line(pace: Pace, threads: int) -> str | None:
+    """Advice where other work holds the cores of a run of several threads, which wait for each
+    other at every operation: two beside one busy process can be a hundred times as slow as one."""
+    share = pace.share_waited()
+    if threads == 1 or share < 0.2:
+        return None
+    return (
+        f"its {threads} threads wait {share:.0%} of their time for a core that other work has: "
+        "with fewer (threads=1, another run) it can be many times as fast"
+    )
 
 
 def epoch_line(pace: Pace, metrics: Mapping[str, float], epoch: int) -> str:

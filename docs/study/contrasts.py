@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import torch
 from rules import kind_of, rules
-from texts import SETTINGS, at_best_rate, interval, markdown, read
+from texts import AT_30, SETTINGS, at_best_rate, interval, markdown, read
 
 from lmkit.experiment.load import load_run
 from lmkit.presentation.styled import p_text
@@ -22,7 +22,7 @@ from lmkit.runs.folder import RunFolder
 
 LOSSES = "test_nll"
 TITLES = dict(SETTINGS.values()) | {
-    "penn_subwords_at30": "trained whole, averaged from epoch 30",
+    AT_30: "trained whole, averaged from epoch 30",
     "penn_subwords": "on trunks trained with Softmax",
     "penn_subwords_softmaxes": "on trunks trained with MoS",
     "penn_subwords_transformer": "on Transformers",

@@ -28,7 +28,7 @@ from lmkit.runs.folder import RunFolder
 FIRST_SEED = 141
 PRESS, EFFECTIVE = "rank.press@10000", "rank.effective_0.001@10000"
 RATES = ("rate", "module.transform_lr")
-WHOLE = "penn_subwords_nt"
+WHOLE, AT_30 = "penn_subwords_nt", "penn_subwords_at30"
 SETTINGS = {  # name in templates: trunk, and name in tables
     "softmax": ("penn_subwords-b511f1da1004", "on the Softmax trunk"),
     "mos": ("penn_subwords_softmaxes-ce85e3b663c7", "on the MoS trunk"),
@@ -100,6 +100,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     own = kept["test_ppl"].to_dict()
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
+    on_softmax = kept[kept["trunk_name"] == SETTINGS["softmax"][0]]
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
@@ -108,7 +109,8 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
         "settings": settings_table(known),
         "published": _published(),
-        "by_rate": _by_rate(kept),
+        "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60]),
+        "at_30": _at_30_table(kept),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
@@ -153,15 +155,36 @@ def _to_end_table(ended: pd.DataFrame) -> str:
     titles, rows = dict(SETTINGS.values()), []
     for (trunk, rms, head), of in ended.groupby(["trunk_name", "rms", "label"]):
         on_it = ended[ended["trunk_name"] == trunk]
-        softmax = on_it.loc[on_it["label"] == "Softmax", "test_ppl"]
-        less = interval(*difference(of["test_ppl"], softmax)[:3], 2) if head != "Softmax" else ""
-        numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
-        cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}", f"{len(of)}"]
-        ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
-        rows.append([*cells, *numbers, less, ranks, _lost_at_the_bound(of)])
-    names = ["contexts", "head", "rate", "seeds", "valid", "test", "minus Softmax", "rank"]
-    names.append("KL at 34, nats")
-    return markdown(names, rows)
+        cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}"]
+        rows.append([*cells, *_of_head(of, on_it), _lost_at_the_bound(of)])
+    return markdown(["contexts", "head", "rate", *_OF_HEAD, "KL at 34, nats"], rows)
+
+
+_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank"]
+
+
+def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
+    """Of a head's runs, of which there may be none, the cells of these columns; Softmax's runs are
+    among those `beside` it.
+    """
+    if of.empty:
+        return ["0", *[""] * (len(_OF_HEAD) - 1)]
+    softmax = beside.loc[beside["label"] == "Softmax", "test_ppl"]
+    is_softmax = of["label"].iloc[0] == "Softmax"
+    less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
+    numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
+    return [f"{len(of)}", *numbers, less, f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"]
+
+
+def _at_30_table(kept: pd.DataFrame) -> str:
+    """In Markdown, a row a head that was trained whole and averaged from one epoch on."""
+    runs = kept[kept["trunk_name"] == AT_30]
+    ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
+    heads = sorted(by_rate, key=[*HEADS[:BOUNDED], "tanh layer (83)", *HEADS].index)
+    rows = [
+        [head, by_rate[head], *_of_head(ended[ended["label"] == head], ended)] for head in heads
+    ]
+    return markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
 
 
 def _lost_at_the_bound(runs: pd.DataFrame) -> str:
@@ -172,10 +195,9 @@ def _lost_at_the_bound(runs: pd.DataFrame) -> str:
     return f"{np.mean(nats):.2f}" if nats else ""
 
 
-def _by_rate(kept: pd.DataFrame) -> dict[str, str]:
-    """Of heads trained to their end on the Softmax trunk, valid perplexity with the first seed."""
-    on_it = (kept["trunk_name"] == SETTINGS["softmax"][0]) & (kept["max_epochs"] == 60)
-    first = kept[on_it & (kept["seed"] == FIRST_SEED)].sort_values("rate")
+def _by_rate(runs: pd.DataFrame) -> dict[str, str]:
+    """By head, valid perplexity with the first seed."""
+    first = runs[runs["seed"] == FIRST_SEED].sort_values("rate")
     return {
         str(head): ", ".join(
             f"{ppl:.2f} at {rate:g}" for rate, ppl in zip(of["rate"], of["valid_ppl"], strict=True)

@@ -44,15 +44,16 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
 def work(sweep: SweepFolder, console: Console) -> bool:
     """Trains points one by one until none is left. Returns: whether none has failed.
 
-    A command that asks for other points meanwhile, or for more epochs, is obeyed once these are
-    done.
+    A command that meanwhile asks for other points, for more epochs, or again for points that were
+    given up, is obeyed once these are done.
     """
     seen: set[tuple[str, Budget]] = set()
     while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
-        train_here(sweep, left[start:] + left[:start], [{}])
-        seen |= {(point.run, point.budget) for point in left}
+        given_up = train_here(sweep, left[start:] + left[:start], [{}])
         sweep.reread()
+        again = {p.run for p in left if p.run in given_up and sweep.failure(p) is None}
+        seen |= {(point.run, point.budget) for point in left if point.run not in again}
     attempted = [point for point in sweep.manifest.points if sweep.failure(point)]
     failed = standings(sweep, attempted)
     tables.show_failures(console, sweep, failed)

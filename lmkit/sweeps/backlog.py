@@ -47,6 +47,7 @@ class Backlog:
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
         self._sweep, self._say, self._total = sweep, say, len(points)
+        self.given_up: set[str] = set()  # runs of points that failed here or elsewhere
         self._free = [self._waiting(point) for point in points]  # as far as is known
         self._held: list[Waiting] = []  # by other processes, when last seen
         self._num_ended = 0
@@ -102,7 +103,7 @@ class Backlog:
         counted = self._sweep.record_failure(point, failure)
         self._sweep.release(point)
         if self._sweep.is_given_up(counted):
-            self._end(point, f"failed ({counted.reason})")
+            self._give_up(point, counted)
             return
         following = counted.attempts + 1
         self._say(f"{point.label}: {counted.reason}, attempt {following} follows")
@@ -124,7 +125,7 @@ class Backlog:
             return True
         failure = self._sweep.failure(point)
         if failure is not None and self._sweep.is_given_up(failure):
-            self._end(point, f"failed ({failure.reason})")
+            self._give_up(point, failure)
             return True
         return False
 
@@ -144,6 +145,10 @@ class Backlog:
 
     def _waiting(self, point: Point) -> Waiting:
         return Waiting(point, self._sweep.run_folder(point).lock)
+
+    def _give_up(self, point: Point, failure: Failure) -> None:
+        self.given_up.add(point.run)
+        self._end(point, f"failed ({failure.reason})")
 
     def _end(self, point: Point, how: str) -> None:
         """Counts a point, and says how it has ended; "" for one that had before."""

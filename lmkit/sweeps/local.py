@@ -63,10 +63,10 @@ class Workers:
 
 def train_here(
     sweep: SweepFolder, points: Sequence[Point], environments: Sequence[Environment]
-) -> None:
-    """Trains points under bars, and says as each ends."""
+) -> set[str]:
+    """Trains points under bars, and says as each ends. Returns: the runs that were given up."""
     with bars(tables.console(), sweep, points) as say:
-        run_points(sweep, points, environments, say)
+        return run_points(sweep, points, environments, say)
 
 
 def visible_devices() -> list[str]:

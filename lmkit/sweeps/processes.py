@@ -41,11 +41,13 @@ class _Running:
 
 def run_points(
     sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
-) -> None:
+) -> set[str]:
     """Runs `points`, one at a time in each slot, until all have finished or failed.
 
     A point that failed or was killed is retried from its checkpoint, `sweep.retries` times whoever
     attempts it; one that a message of the user's ended would end the same way again.
+
+    Returns: the runs of those that were given up.
 
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
@@ -68,6 +70,7 @@ def run_points(
             raise
         finally:  # on any other end of the launch too, such as Ctrl-C while runs save
             processes.end(signal.SIGINT, INTERRUPT_S)
+    return processes.backlog.given_up
 
 
 def command(sweep: SweepFolder, point: Point) -> list[str]:

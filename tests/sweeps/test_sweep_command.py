@@ -97,15 +97,37 @@ def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts,
     assert [len(each) for each in attempts(sweep)] == [1, 1]
 
 
+def test_a_worker_tries_again_what_it_gave_up_when_the_sweeps_command_is_typed_again(
+    sweep_of, attempts, monkeypatch
+):
+    sweep = sweep_of("fails", "0.5", "ok")
+    failing, slow, _ = sweep.manifest.points
+    started = sweep.run_folder(slow).path / "attempts"
+    monkeypatch.setattr(command.random, "randrange", lambda number: 0)
+
+    def ask() -> None:
+        while not started.exists():
+            time.sleep(0.02)
+        failing.overrides[1] = "ok"  # what was wrong is put right
+        sweep.save()
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    typed(monkeypatch, "work", str(sweep.path))
+    asking.join()
+    assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
+
+
 def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch):
     begun = sweep_of("ok")
     (point,) = begun.manifest.points
     trained = []
 
-    def train(sweep, points, _) -> None:
+    def train(sweep, points, _) -> set[str]:
         trained.extend(each.max_epochs for each in points)
         longer = replace(sweep.manifest, points=[replace(point, max_epochs=8)])
         SweepFolder(sweep.path, longer).save()
+        return set()
 
     monkeypatch.setattr(command, "train_here", train)
     typed(monkeypatch, "work", str(begun.path))

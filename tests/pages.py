@@ -12,7 +12,9 @@ README = REPOSITORY / "README.md"
 MANUAL = sorted((REPOSITORY / "docs").glob("*.md"))
 PAGES = (README, *MANUAL)
 
-_FILE = re.compile(r"```(?:yaml|python)\n# (\S+\.(?:yaml|py))\n(.*?)```", re.DOTALL)
+_FILE = re.compile(
+    r"```(?:yaml|python)\n((?:# @package _global_\n)?# (\S+\.(?:yaml|py))\n.*?)```", re.DOTALL
+)
 
 
 def shell_lines(page: str) -> Iterator[str]:
@@ -30,9 +32,9 @@ def lmkit_command(line: str) -> str | None:
 
 
 def write_shown_files(folder: Path) -> None:
-    """Writes the files that the pages show; the first line of each says its name."""
+    """Writes the files that the pages show, whole; a first line of each says its name."""
     for page in PAGES:
-        for name, content in _FILE.findall(page.read_text("utf-8")):
+        for content, name in _FILE.findall(page.read_text("utf-8")):
             path = folder / name
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from lmkit.runs.atomic import remove_leftovers, replace_atomically
 from lmkit.runs.lock import RunLock
 
 PAGE = "index.html"
+_OWN = "Made by lmkit from the runs' folders"  # in its last line
+_FILES = re.compile(r'<a href="((?:tables|figures)/[^"/]+)">')
 
 Fields = dict[str, object]  # what the template reads
 
@@ -31,7 +34,8 @@ def write_page(
     left_out: Mapping[str, str],
     runs: pd.DataFrame,
 ) -> Path:
-    """Writes everything into `out`, the page last, and returns the page.
+    """Writes everything into `out`, the page last, and returns the page. Files that an earlier page
+    there names, and this one does not, are removed.
 
     Args:
         sentences: of the first screen: each with the setting it is about.
@@ -61,8 +65,17 @@ def write_page(
             last_lines=last_lines,
             left_out=left_out,
         )
-        _write(out / PAGE, html.encode())
-    return out / PAGE
+        page = out / PAGE
+        earlier = page.read_text("utf-8", "replace") if page.exists() else ""
+        _write(page, html.encode())
+        for name in _files(earlier) - _files(html):
+            (out / name).unlink(missing_ok=True)
+    return page
+
+
+def _files(page: str) -> set[str]:
+    """Those beside a page that a report wrote; none of another's page."""
+    return set(_FILES.findall(page)) if _OWN in page else set()
 
 
 def _section(section: PageSection, out: Path) -> Fields:

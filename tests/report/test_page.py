@@ -349,6 +349,26 @@ def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, t
     assert r"\toprule" in latex
 
 
+def test_a_report_leaves_no_files_of_an_earlier_one_beside_it_and_all_of_others(
+    runs, tmp_path, make_run
+):
+    make_run(tmp_path / "more", 1, 60.0, trunk="Own", options={"trunk.hidden_dim": 300})
+    make_run(tmp_path / "more", 1, 59.0, transform="gss", trunk="Own")
+    out = tmp_path / "out"
+    page_of(tmp_path / "more", out)
+    (out / "figures" / "mine.svg").write_text("<svg/>")
+    page_of(runs, out)
+    page_of(runs, tmp_path / "new")
+    there, new = (
+        {path.relative_to(of) for path in of.rglob("*.*")} for of in (out, tmp_path / "new")
+    )
+    assert there - new == {Path("figures/mine.svg")}
+    assert not new - there
+    (out / "index.html").write_text('<p><a href="figures/mine.svg">SVG</a></p>')  # another's page
+    page_of(runs, out)
+    assert (out / "figures" / "mine.svg").exists()
+
+
 def test_a_baseline_that_nobody_has_is_refused_with_those_there_are(runs, tmp_path):
     with pytest.raises(UserError, match=r"did you mean softmax.*gss"):
         page_of(runs, tmp_path / "out", baseline="sofmax")

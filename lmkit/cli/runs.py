@@ -79,7 +79,7 @@ def by_column(runs: pd.DataFrame, sort: str) -> pd.DataFrame:
     Raises: UserError for a column that no run has.
     """
     key = sort.removeprefix("-")
-    if key not in runs:
+    if key not in runs and key != runs.index.name:
         near = did_you_mean(key, list(runs.columns))
         raise UserError(f"sort: no run has {key!r}{near}; csv=true shows all columns")
     ascending = not sort.startswith("-")

@@ -109,9 +109,14 @@ def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None
 
 
 def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
-    """The columns that names and patterns mean. Raises: UserError for one that none has."""
+    """The columns that names and patterns mean; `name` is none of them, since every row has it.
+
+    Raises: UserError for one that none has.
+    """
     names: dict[str, None] = {}
     for column in columns:
+        if column == table.index.name:
+            continue
         matching = [name for name in table.columns if fnmatchcase(name, column)]
         if not matching:
             near = did_you_mean(column, list(table.columns))

@@ -220,6 +220,16 @@ def test_runs_sort_by_an_option_that_is_a_number_in_some_and_a_text_in_others(
     assert [row[1] for row in listed(capsys)] == ["32", "bf16-mixed"]
 
 
+def test_the_name_that_each_row_has_is_a_column_to_choose_and_to_sort_by(
+    tmp_path, make_run, lmkit, capsys
+):
+    names = sorted(make_run(tmp_path / "runs", seed).name for seed in (1, 2))
+    lmkit("runs", str(tmp_path / "runs"), "columns=name,seed", "sort=-name")
+    assert [row[0] for row in listed(capsys)] == names[::-1]
+    lmkit("runs", str(tmp_path / "runs"), "columns=name", "csv=true")
+    assert sorted(capsys.readouterr().out.split()) == ["name", *names]
+
+
 def test_the_best_of_heads_needs_a_finished_run(tmp_path, make_run, refused):
     (make_run(tmp_path / "runs") / "result.json").unlink()
     message = refused("runs", str(tmp_path / "runs"), "best=head")

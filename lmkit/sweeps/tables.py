@@ -16,7 +16,8 @@ from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import typed
 from lmkit.sweeps.status import STATES, Estimate, Standing
 
-_NEEDED = "trained an epoch yet, or finished where max_epochs is null"  # for an estimate
+# for an estimate
+_NEEDED = "trained an epoch on the same text yet, or finished where max_epochs is null"
 
 
 def console() -> Console:

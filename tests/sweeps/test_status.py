@@ -99,8 +99,8 @@ def test_how_long_runs_without_a_limit_train_is_known_once_one_has_finished(swee
     folder.config.write_text("{}\n")
     MetricsFile(folder.metrics).append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
     assert estimate_line(estimate(unlimited, standings(unlimited))) == (
-        "no time estimate: no run of these experiments has trained an epoch yet, or finished where "
-        "max_epochs is null"
+        "no time estimate: no run of these experiments has trained an epoch on the same text yet, "
+        "or finished where max_epochs is null"
     )
 
 

@@ -149,8 +149,8 @@ class RunLock:
             raise UserError(f"cannot read the lock {self.path}: {error.strerror}") from error
         if not held:
             raise LockLost(
-                f"{self.path} is no longer held by this process: another has taken the run over, "
-                f"and this one stops without writing more"
+                f"{self.path} is no longer held by this process: it was removed, or another has "
+                f"taken the run over; this one stops without writing more"
             )
 
     def _remove_litter(self) -> None:

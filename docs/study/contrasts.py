@@ -72,7 +72,12 @@ def _samples(
 def _over_seeds(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:
     found = difference(a["test_ppl"], b["test_ppl"])._asdict()
     count = " and ".join(map(str, dict.fromkeys((len(a), len(b)))))
-    return {"sample": f"{count} seeds", "p": found.pop("p_welch"), **found, **_over_texts(a, b)}
+    return {
+        "sample": "1 seed" if count == "1" else f"{count} seeds",
+        "p": found.pop("p_welch"),
+        **found,
+        **_over_texts(a, b),
+    }
 
 
 def _over_trunks(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any] | None:

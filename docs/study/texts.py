@@ -110,12 +110,11 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "settings": settings_table(known),
         "published": _published(),
         "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60]),
-        "at_30": _at_30_table(kept),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
     }
-    return known | _on_fixed_trunks(kept) | _of_whole(whole)
+    return known | _on_fixed_trunks(kept) | _of_whole(whole) | _averaged_at_30(kept)
 
 
 def settings_table(known: dict[str, Any]) -> str:
@@ -156,11 +155,11 @@ def _to_end_table(ended: pd.DataFrame) -> str:
     for (trunk, rms, head), of in ended.groupby(["trunk_name", "rms", "label"]):
         on_it = ended[ended["trunk_name"] == trunk]
         cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}"]
-        rows.append([*cells, *_of_head(of, on_it), _lost_at_the_bound(of)])
-    return markdown(["contexts", "head", "rate", *_OF_HEAD, "KL at 34, nats"], rows)
+        rows.append([*cells, *_of_head(of, on_it)])
+    return markdown(["contexts", "head", "rate", *_OF_HEAD], rows)
 
 
-_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank"]
+_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]
 
 
 def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
@@ -173,18 +172,22 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
     is_softmax = of["label"].iloc[0] == "Softmax"
     less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
     numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
-    return [f"{len(of)}", *numbers, less, f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"]
+    ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
+    return [f"{len(of)}", *numbers, less, ranks, _lost_at_the_bound(of)]
 
 
-def _at_30_table(kept: pd.DataFrame) -> str:
-    """In Markdown, a row a head that was trained whole and averaged from one epoch on."""
+def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
+    """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
+    `at_30`, and the differences of fresh seeds in per cent, `at_30_percent`.
+    """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
     heads = sorted(by_rate, key=[*HEADS[:BOUNDED], "tanh layer (83)", *HEADS].index)
     rows = [
         [head, by_rate[head], *_of_head(ended[ended["label"] == head], ended)] for head in heads
     ]
-    return markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
+    table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
+    return {"at_30": table, "at_30_percent": _of_pairs(ended)[0]["percent"]}
 
 
 def _lost_at_the_bound(runs: pd.DataFrame) -> str:

@@ -138,9 +138,10 @@ class EpochEnd(RunCallback, Checkpoint):
             self.save(trainer, model)
         if self.is_untold and self.pace.elapsed() >= TOLD_AFTER_S:
             self.is_untold = False
+            on_cpu = pl_module.device.type == "cpu"
             lines = [
                 time_line(self.pace, epochs_done(trainer)),
-                waiting_line(self.pace, torch.get_num_threads()),
+                waiting_line(self.pace, torch.get_num_threads()) if on_cpu else None,
             ]
             for line in filter(None, lines):
                 self.often(line)

@@ -41,6 +41,7 @@ HEADS = (  # first those whose rank is bounded as Softmax's
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
 BOUNDED = 3
+_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
     "GSS": ("c=", "head.transform.c"),
     "MoS": ("K=", "head.mixture.num_experts"),
@@ -157,9 +158,6 @@ def _to_end_table(ended: pd.DataFrame) -> str:
         cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}"]
         rows.append([*cells, *_of_head(of, on_it)])
     return markdown(["contexts", "head", "rate", *_OF_HEAD], rows)
-
-
-_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]
 
 
 def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:

@@ -111,8 +111,8 @@ def _at_best(
 
 
 def _command(run: pd.Series[Any], **options: object) -> str:
-    """The command that trained a run, with other values of some options."""
+    """The command that trained a run, with other values of some options, for any device."""
     words = shlex.split(RunFolder(Path(run["folder"])).read_config()["command"])
-    dropped = ("sweep.", *(f"{option}=" for option in options))
+    dropped = ("sweep.", "callbacks=", "logger=", *(f"{option}=" for option in options))
     kept = [word for word in words if not word.startswith(dropped)]
     return shlex.join([*kept, *(f"{option}={value}" for option, value in options.items())])

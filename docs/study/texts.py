@@ -41,6 +41,7 @@ HEADS = (  # first those whose rank is bounded as Softmax's
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
 BOUNDED = 3
+ROWS = (*HEADS[:BOUNDED], "tanh layer (83)", *HEADS[BOUNDED:])  # its rank is bounded too
 _OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
     "GSS": ("c=", "head.transform.c"),
@@ -63,13 +64,18 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
-    perplexity with the first seed. Where that seed trained none, another trunk chose the rate.
+    perplexity with the first seed. Where that seed trained none, another trunk chose the rate. Of a
+    seed that a CPU and a GPU trained alike, the GPU's run.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
     first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
-    return runs[is_best[0] & is_best[1]]
+    best = runs[is_best[0] & is_best[1]]
+    # a seed that a CPU and a GPU trained counts once
+    on_cpu = best["device_kind"] == "cpu"
+    seeds = best.groupby([*alike, "seed"], dropna=False).ngroup()
+    return best[~on_cpu | ~seeds.isin(seeds[~on_cpu])]
 
 
 def fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -161,11 +167,7 @@ def _to_end_table(ended: pd.DataFrame) -> str:
 
 
 def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
-    """Of a head's runs, of which there may be none, the cells of these columns; Softmax's runs are
-    among those `beside` it.
-    """
-    if of.empty:
-        return ["0", *[""] * (len(_OF_HEAD) - 1)]
+    """Of a head's runs the cells of these columns; Softmax's runs are among those `beside` it."""
     softmax = beside.loc[beside["label"] == "Softmax", "test_ppl"]
     is_softmax = of["label"].iloc[0] == "Softmax"
     less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
@@ -176,16 +178,20 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
-    `at_30`, and the differences of fresh seeds in per cent, `at_30_percent`.
+    `at_30`, and of fresh seeds the differences in per cent, `at_30_percent`, Press's rank,
+    `at_30_rank`, and what cutting to Softmax's rank loses, `lost_at_30`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
-    heads = sorted(by_rate, key=[*HEADS[:BOUNDED], "tanh layer (83)", *HEADS].index)
-    rows = [
-        [head, by_rate[head], *_of_head(ended[ended["label"] == head], ended)] for head in heads
-    ]
+    heads = dict(iter(ended.groupby("label")))
+    rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
     table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
-    return {"at_30": table, "at_30_percent": _of_pairs(ended)[0]["percent"]}
+    return {
+        "at_30": table,
+        "at_30_percent": _of_pairs(ended)[0]["percent"],
+        "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
+        "lost_at_30": {head: _lost_at_the_bound(of) for head, of in heads.items()},
+    }
 
 
 def _lost_at_the_bound(runs: pd.DataFrame) -> str:
@@ -226,28 +232,30 @@ def interval(mean: float, low: float, high: float, places: int) -> str:
 
 @house_style()
 def drawn(kept: pd.DataFrame) -> str:
-    """The study's figure as SVG: in each setting, a row a head, with the interval of its test
-    perplexity less Softmax's and its ranks.
+    """The study's figure as SVG: on each fixed trunk, and trained whole, a row a head, with the
+    interval of its test perplexity less Softmax's and its ranks.
     """
-    figure = Figure(figsize=(WIDE[0], 6.0), layout="constrained")
+    figure = Figure(figsize=(WIDE[0], 6.4), layout="constrained")
     panels = figure.subplots(2, 2, sharey=True)
-    runs = fresh(at_best_rate(in_the_table(kept)))
-    for (trunk, title), ax in zip(SETTINGS.values(), panels.flat, strict=True):
+    settings = [*list(SETTINGS.values())[:-1], (AT_30, "trained whole")]
+    whole = kept[kept["trunk_name"] == AT_30]
+    runs = fresh(at_best_rate(pd.concat([in_the_table(kept), whole])))
+    for (trunk, title), ax in zip(settings, panels.flat, strict=True):
         heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
         softmax = heads["Softmax"]["test_ppl"]
-        for row, head in enumerate(HEADS):
+        for row, head in enumerate(ROWS):
             if head not in heads:
                 _beside(ax, row, "not trained")
                 continue
             less = difference(heads[head]["test_ppl"], softmax)[:3]
             mean, low, high = 100 * np.array(less) / softmax.mean()
             bars = [[mean - low], [high - mean]] if head != "Softmax" else None
-            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row >= BOUNDED])
+            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row > BOUNDED])
             ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
             _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
         ax.axvline(0, color=INK, linewidth=0.8)
-        ax.axhline(BOUNDED - 0.5, color=INK, linewidth=0.8, linestyle=":")
-        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(HEADS)), yticklabels=HEADS)
+        ax.axhline(BOUNDED + 0.5, color=INK, linewidth=0.8, linestyle=":")
+        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(ROWS)), yticklabels=ROWS)
         _beside(ax, -1, "rank")
     panels[0, 0].invert_yaxis()
     for ax in panels[1]:

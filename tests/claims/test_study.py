@@ -44,6 +44,7 @@ def head(tmp_path: Path):
             "max_epochs": 5,
             "label": "GSS",
             "module.transform_lr": 0.02,
+            "device_kind": "cpu",
         }
         return table.assign(folder=str(tmp_path), **same)
 
@@ -71,6 +72,13 @@ def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
         f"lmkit train optimizer.lr=1 runs_dir=runs seed={seed}" for seed in (142, 144)
     ]
     assert set(texts.at_best_rate(runs)["seed"]) == {141, 143}
+
+
+def test_a_seed_that_a_cpu_and_a_gpu_trained_counts_once(head):
+    on_cpu = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.03, 142, 25.0), (0.03, 143, 25.0))
+    on_gpu = head((0.03, 143, 24.0), (0.03, 144, 24.0), (0.01, 142, 24.0))
+    runs = pd.concat([on_cpu, on_gpu.assign(device_kind="cuda")], ignore_index=True)
+    assert list(texts.at_best_rate(runs).index) == [1, 2, 4, 5]
 
 
 def test_on_further_trunks_a_head_has_the_rate_of_the_first_and_one_fresh_seed(head):

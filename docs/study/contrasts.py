@@ -23,6 +23,7 @@ from lmkit.runs.folder import RunFolder
 LOSSES = "test_nll"
 TITLES = dict(SETTINGS.values()) | {
     AT_30: "trained whole, averaged from epoch 30",
+    "wikitext2_subwords_at12": "trained whole, on WikiText-2",
     "penn_subwords": "on trunks trained with Softmax",
     "penn_subwords_softmaxes": "on trunks trained with MoS",
     "penn_subwords_transformer": "on Transformers",

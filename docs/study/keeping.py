@@ -24,7 +24,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
-_NAMES = ("head_on_*", "penn_subwords*")
+_NAMES = ("head_on_*", "*_subwords*")
 _FILES = ("identity.json", "result.json", "train.log")
 _OF_WINDOWS = "train/nll"  # a metric that only rows of single windows have
 

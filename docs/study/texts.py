@@ -54,7 +54,7 @@ _OPTIONS = {  # that tell variants of a head apart
 def read(runs: Path | str) -> pd.DataFrame:
     """Finished runs, with `trunk_name`, `rms` of their contexts, `label` of the head and `rate`."""
     table = results(str(runs)).query("state in ('finished', 'failed')")
-    whole = table["experiment"].str.extract(r"^(penn_subwords_(?:nt|at\d+))", expand=False)
+    whole = table["experiment"].str.extract(r"^(\w+_subwords_(?:nt|at\d+))", expand=False)
     trunk = table["trunk_of"].fillna(whole) if "trunk_of" in table else whole
     labels = [_label(row) for _, row in table.iterrows()]
     rms = table.get("trunk.rms", np.nan)

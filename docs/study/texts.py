@@ -180,7 +180,8 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
     `at_30`, by how much valid perplexity chose the rate, `at_30_chose`, and of fresh seeds the
     differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, Press's rank,
-    `at_30_rank`, and what cutting to Softmax's rank loses, `lost_at_30`.
+    `at_30_rank`, what cutting to Softmax's rank loses, `lost_at_30`, and how many words are never
+    the likeliest, `never`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
@@ -188,6 +189,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
     table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
+    never = [of["unargmaxable"] for of in _analyses(ended, "unargmaxable")]
     first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
     return {
         "at_30": table,
@@ -196,15 +198,20 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
         "lost_at_30": {head: _lost_at_the_bound(of) for head, of in heads.items()},
+        "never": f"{min(never)} to {max(never)}",
     }
 
 
 def _lost_at_the_bound(runs: pd.DataFrame) -> str:
     """KL divergence of log P cut to Softmax's rank, as `lmkit truncation` of some runs measured."""
-    files = (Path(folder) / "analysis/truncation_test_10000.json" for folder in runs["folder"])
-    contents = [parse_json(file.read_bytes()) for file in files if file.exists()]
-    nats = [content["divergence_at_bound"] for content in contents]
+    nats = [of["divergence_at_bound"] for of in _analyses(runs, "truncation_test_10000")]
     return f"{np.mean(nats):.2f}" if nats else ""
+
+
+def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:
+    """What an analysis of that name measured, of the runs that have it."""
+    files = (Path(folder) / f"analysis/{name}.json" for folder in runs["folder"])
+    return [parse_json(file.read_bytes()) for file in files if file.exists()]
 
 
 def _by_rate(runs: pd.DataFrame) -> dict[str, str]:
@@ -342,11 +349,9 @@ def _slope_and_bend(runs: pd.DataFrame) -> tuple[float, float] | None:
     """The best straight line of a transform over the logits that it meets, as `lmkit logits` of one
     of the runs measured them: its slope, and the root mean square of what it leaves, in nats.
     """
-    files = (Path(folder) / "analysis/logits.json" for folder in runs["folder"])
-    file = next((file for file in files if file.exists()), None)
-    if file is None:
+    content = next(iter(_analyses(runs, "logits")), None)
+    if content is None:
         return None
-    content = parse_json(file.read_bytes())
     edges, density = (np.array(content["histogram"][name]) for name in ("edges", "density"))
     middle, weight = (edges[1:] + edges[:-1]) / 2, density * np.diff(edges)
     curve = np.interp(middle, content["curve"]["logit"], content["curve"]["transformed"])

@@ -28,24 +28,25 @@ class StopRequested(SystemExit):
     Args:
         number: of the signal.
         where: from where the same command resumes; "" if the work does not know.
+        by: what asked, in words; "": the signal.
     """
 
-    def __init__(self, number: int, where: str = "") -> None:
+    def __init__(self, number: int, where: str = "", by: str = "") -> None:
         super().__init__(INTERRUPTED if number == signal.SIGINT else STOPPED)
         self.number, self.where = number, where
+        self.by = by or signal.Signals(number).name
 
     @property
     def heard(self) -> str:
         """The log line that reports it."""
-        return f"{signal.Signals(self.number).name} heard: saving, then stopping"
+        return f"{self.by} heard: saving, then stopping"
 
     def saved_at(self, step: int) -> None:
         """Records that the run resumes from this step."""
         self.where = f"saved at step {step}; the same command resumes from there"
 
     def __str__(self) -> str:
-        name = signal.Signals(self.number).name
-        why = "interrupted" if self.number == signal.SIGINT else f"stopped by {name}"
+        why = "interrupted" if self.number == signal.SIGINT else f"stopped by {self.by}"
         return f"{why}: {self.where}" if self.where else why
 
 

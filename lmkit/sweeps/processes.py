@@ -61,7 +61,7 @@ def run_points(
                     raise StopRequested(signals.requested)
                 if sweep.asked_to_stop_at() != before:
                     say("lmkit sweep stop: its runs save and end")
-                    raise StopRequested(signal.SIGTERM, "stopped by lmkit sweep stop")
+                    raise StopRequested(signal.SIGTERM, by="lmkit sweep stop")
                 processes.start()
                 processes.collect()
                 time.sleep(POLL_S)

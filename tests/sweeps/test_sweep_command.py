@@ -171,7 +171,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
     printed = capsys.readouterr()
     assert "1 run of mine running" in printed.out
     assert "the sweep's own command, or lmkit sweep work, resumes them" in printed.out
-    assert "lmkit sweep stop" in printed.err
+    assert printed.err == "stopped by lmkit sweep stop: the same command resumes\n"
     state = look_at(sweep.run_folder(sweep.manifest.points[0]).lock)
     assert state is None or state.gone
     typed(monkeypatch, "forget", str(sweep.path), "points=0 30", "dry_run=false")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import hashlib
 import json
+import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -39,6 +40,7 @@ class Standing:
     epochs_done: int = 0  # of a point that has not finished: those that are validated
     seconds_left: float | None = None  # at most, since patience may end the run earlier
     failure: Failure | None = None
+    has_diverged: bool = False  # a finished point with a perplexity that is not finite
     code_has_changed: bool = False  # since a finished point was trained
 
     @property
@@ -126,6 +128,7 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
 
 def _done(point: Point, result: Result) -> Standing:
     metrics: dict[str, Any] = result.metrics
+    perplexities = [metrics.get(f"{split}_ppl", 1.0) for split in ("train", "valid", "test")]
     return Standing(
         point,
         "finished",
@@ -134,6 +137,7 @@ def _done(point: Point, result: Result) -> Standing:
         metrics.get("test_ppl"),
         metrics.get("test_spectrum", {}).get("press_rank"),
         result.cost.get("seconds_per_epoch"),
+        has_diverged=not all(map(math.isfinite, perplexities)),
         code_has_changed=result.provenance.get("code_sha256", code_sha256()) != code_sha256(),
     )
 

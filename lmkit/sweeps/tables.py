@@ -47,8 +47,10 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
 def summary(standings: Sequence[Standing]) -> str:
     """How many points are in each state, in one line."""
     number = Counter(each.state for each in standings)
-    parts = [f"{number[state]:,} {state}" for state in STATES if state in number]
-    return f"{counted(len(standings), 'run')}: {', '.join(parts)}"
+    parts = {state: f"{number[state]:,} {state}" for state in STATES if state in number}
+    if diverged := sum(each.has_diverged for each in standings):
+        parts["finished"] += f" ({diverged:,} of them diverged, which lmkit runs calls failed)"
+    return f"{counted(len(standings), 'run')}: {', '.join(parts.values())}"
 
 
 def say_command(console: Console, *words: str) -> None:

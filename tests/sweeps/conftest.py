@@ -46,7 +46,8 @@ try:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(30)
         time.sleep(float(behaviour) if behaviour[0].isdigit() else 0.05)
-        metrics = {"valid_ppl": 9.0, "test_ppl": 8.0, "test_spectrum": {"press_rank": 7}}
+        test_ppl = float("inf") if behaviour == "diverges" else 8.0
+        metrics = {"valid_ppl": 9.0, "test_ppl": test_ppl, "test_spectrum": {"press_rank": 7}}
         spent = Spent(4, None, 4, "max_epochs")
         cost = {"seconds_per_epoch": 10.0}
         publish_result(folder.result, Result(SCHEMA_VERSION, "e", "i", metrics, cost, {}, spent))

@@ -47,6 +47,14 @@ def test_every_state_is_told_apart(sweep_of):
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
 
 
+def test_finished_points_that_diverged_are_counted_as_what_lmkit_runs_calls_them(sweep_of):
+    sweep = sweep_of("ok", "diverges", "fails")
+    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
+    assert summary(standings(sweep)) == (
+        "3 runs: 2 finished (1 of them diverged, which lmkit runs calls failed), 1 failed"
+    )
+
+
 def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_on(sweep_of):
     sweep = sweep_of("ok", "ok")
     points = sweep.manifest.points

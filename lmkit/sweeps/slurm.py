@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
+from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.stop_signals import STOPPED
 from lmkit.runs.sweep_folder import Point, SweepFolder
@@ -120,9 +121,10 @@ class Slurm:
         replace_text(file, self.script(sweep, number))
         if queued < number:
             array = _answer(["sbatch", "--parsable", f"--array=0-{number - queued - 1}", str(file)])
-            print(f"array {array.partition(';')[0]}: {number - queued:,} workers, by {file}")
+            workers = counted(number - queued, "worker")
+            print(f"array {array.partition(';')[0]}: {workers}, by {file}")
         if queued:
-            print(f"{queued:,} workers of an earlier command are queued or running")
+            print(f"{counted(queued, 'worker')} of an earlier command still queued or running")
         sys.stdout.flush()
 
     def script(self, sweep: SweepFolder, number: int) -> str:

@@ -82,7 +82,7 @@ def estimate_line(estimate: Estimate) -> str:
         return f"no time estimate: no run of these experiments has {_NEEDED}"
     line = f"about {duration(estimate.seconds)} of training, by runs so far"
     if estimate.num_unknown:
-        unknown = f"no run of the experiments of {estimate.num_unknown:,} more points"
+        unknown = f"no run of the experiments of {counted(estimate.num_unknown, 'more point')}"
         line += f"; {unknown} has {_NEEDED}"
     return line
 

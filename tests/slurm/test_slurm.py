@@ -40,7 +40,7 @@ def test_the_lines_of_the_page(sweep, undisturbed):
     assert process.returncode == 0, text
     assert re.search(r"array \d+: 2 workers, by ", text)
     again = sweep.typed(submit).said()
-    assert "2 workers of an earlier command are queued or running" in again
+    assert "2 workers of an earlier command still queued or running" in again
     assert "array " not in again
     assert re.search(r"its workers on SLURM: (2|1 pending, 1) ", sweep.typed(status).said())
     sweep.wait_for_the_end()

@@ -116,7 +116,10 @@ def test_as_many_workers_are_submitted_as_there_are_points_less_those_that_are_t
     (commands / "squeue").write_text("#!/bin/sh\necho PENDING; echo RUNNING\n")
     slurm()(sweep, sweep.manifest.points)
     assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-0 {script}\n"
-    assert "2 workers of an earlier command are queued or running" in capsys.readouterr().out
+    assert capsys.readouterr().out == (
+        f"array 17: 1 worker, by {script}\n"
+        "2 workers of an earlier command still queued or running\n"
+    )
     assert jobs_of(sweep) == ["PENDING", "RUNNING"]
 
 

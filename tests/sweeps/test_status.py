@@ -147,6 +147,7 @@ def test_runs_on_another_text_tell_nothing_of_the_time(sweep_of):
     run_points(sweep, points[:1], [{}], lambda text: None)
     left = estimate(sweep, standings(sweep))
     assert (left.seconds, left.num_points, left.num_unknown) == (4 * 10.0, 1, 1)
+    assert "; no run of the experiments of 1 more point has trained" in estimate_line(left)
     sweep.run_folder(points[0]).write_config(yaml.safe_dump(short), lambda: None)
     apart = SweepFolder.of(replace(sweep.manifest, name="apart", points=points[1:]))
     left = estimate(apart, standings(apart))

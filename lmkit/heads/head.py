@@ -47,12 +47,13 @@ class HeadParts:
     gradient take as much again, once or twice."""
 
     def __post_init__(self) -> None:
+        kind = type(self.mixture)
+        given = f"head.mixture._target_={kind.__module__}.{kind.__name__}"
         if not isinstance(self.mixture, Mixture):
-            kind = type(self.mixture)
-            raise UserError(
-                f"head.mixture._target_={kind.__module__}.{kind.__name__} must be derived from "
-                f"lmkit.heads.mixtures.Mixture"
-            )
+            raise UserError(f"{given} must be derived from lmkit.heads.mixtures.Mixture")
+        unset = [name for name in Mixture.__annotations__ if not hasattr(self.mixture, name)]
+        if unset:
+            raise UserError(f"{given} must set {', '.join(unset)}, which it lacks")
         if self.chunk_mb is not None:
             require_positive("head.chunk_mb", self.chunk_mb)
         self._require_shape()

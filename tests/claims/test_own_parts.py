@@ -171,6 +171,15 @@ def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused
     )
 
 
+def test_a_mixture_that_does_not_set_its_sizes_is_one_line(refused, tmp_path):
+    sizes = "self.in_dim, self.emb_dim, self.num_components = in_dim, emb_dim, 2"
+    assert sizes in MODULE
+    (tmp_path / "parts.py").write_text(MODULE.replace(sizes, "self.emb_dim = emb_dim"))
+    assert refused("train", *MINE, *HEAD) == (
+        "head.mixture._target_=parts.Views must set in_dim, num_components, which it lacks"
+    )
+
+
 ANALYSIS = """
 from lmkit.analyses.base import Analysis, Record, Recorded
 from pydantic import Field

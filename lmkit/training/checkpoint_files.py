@@ -144,8 +144,11 @@ class AtomicCheckpointIO(CheckpointIO):
         storage_options: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
         if storage_options is None:
-            # Lightning's ModelCheckpoint names a folder of its own
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
+            if not Path(path).parent.exists():
+                # Lightning's ModelCheckpoint names a folder of its own; the run's may be gone, with
+                # its lock
+                self.check_lock()
+                Path(path).parent.mkdir(parents=True, exist_ok=True)
             write_tensors(Path(path), checkpoint, self.check_lock)
         else:
             storage_options(checkpoint)

@@ -39,6 +39,10 @@ def test_who_has_lost_the_lock_writes_no_checkpoint(tmp_path):
     with pytest.raises(LockLost):
         AtomicCheckpointIO(lost).save_checkpoint({"step": 2}, path)
     assert read_tensors(path) == {"step": 1}
+    removed = tmp_path / "checkpoints"
+    with pytest.raises(LockLost):
+        AtomicCheckpointIO(lost).save_checkpoint({"step": 2}, removed / "last.ckpt")
+    assert not removed.exists()
 
 
 def epoch_end() -> EpochEnd:

@@ -123,8 +123,11 @@ class Told(Callback):
 """
 
 
-def test_lmkits_launchers_go_with_sweepers_of_hydras(lmkit, runs):
+def test_lmkits_launchers_go_with_sweepers_of_hydras(lmkit, runs, refused):
     packed = ("hydra/launcher=packed", "hydra.launcher.runs=2")
+    bad = ("trunk.num_layers=2,0", "hydra/sweeper=basic", *packed)
+    assert "trunk.num_layers must be" in refused("train", *SWEEP, *bad)
+    assert not runs()
     lmkit("train", *SWEEP, "seed=1,2", "hydra/sweeper=basic", *packed)
     assert [run.state() for run in runs()] == ["finished", "finished"]
 

@@ -79,7 +79,8 @@ def test_log_probs_are_the_formula_and_sum_to_one(
     torch.testing.assert_close(exact, expected, rtol=1e-11, atol=1e-11)
     found = head.float().log_probs(hidden_TBD.float())
     assert (found.exp().sum(1) - 1).abs().max() < 1e-5
-    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=1e-5)
+    rounding = 8 * torch.finfo(torch.float32).eps * float(expected.abs().max())  # cubes reach 600
+    torch.testing.assert_close(found.double(), expected, rtol=1e-5, atol=max(1e-5, rounding))
 
 
 @pytest.mark.parametrize("transform", [Identity(), SigSoftmax(), GeneralizedSigSoftmax(1.0, 5.0)])

@@ -93,7 +93,8 @@ class NarrowProduct:
     """
 
     def __init__(self, matrix_KN: Tensor, num_rows: int) -> None:
-        self.packs, self.matrix = has_onednn(matrix_KN.dtype), matrix_KN
+        self.packs = matrix_KN.device.type == "cpu" and has_onednn(matrix_KN.dtype)
+        self.matrix = matrix_KN
         if self.packs:
             self.matrix = torch.ops.mkldnn._reorder_linear_weight(matrix_KN.T, num_rows)
 

@@ -20,7 +20,8 @@ _SHORT = {
 _TRUNK = "trunk._target_"
 SOURCES = "sources."  # hashes, by the classes of a user
 _MOST = 4  # differences in a label
-_PLACES = ("root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype")
+_PLACES = ("root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype",
+           "title", "short_title")  # fmt: skip
 
 
 def labels(runs: pd.DataFrame, options: Iterable[str]) -> pd.Series[str]:

@@ -42,6 +42,8 @@ def test_every_cell_runs(lmkit, tmp_path):
             lmkit(*arguments, *(each for each in TINY if each.partition("=")[0] not in typed))
         else:
             values.append(value_of(source, names))
+    trunk = "Penn Treebank, BPE 1,000, frozen AWD-LSTM trained with Softmax"
+    assert f"{trunk}, name penn_subwords-b511f1da1004" in set(names["runs"]["setting_title"])
     kinds, logged, likeliest, finished, lost = values
     assert kinds == ("SingleContext", 40, 8)
     assert len(logged) > 0

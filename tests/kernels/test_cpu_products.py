@@ -104,6 +104,12 @@ def test_other_types_keep_their_product(dtype):
     assert torch.equal(cpu.product(a_MK, b_KN), torch.full((2, 4), 3, dtype=dtype))
 
 
+def test_a_narrow_product_takes_tensors_without_memory():
+    """FLOPs are counted on the meta device, of which oneDNN knows nothing."""
+    total, rows, matrix = (torch.empty(*s, device="meta") for s in ((2, 3), (2, 4), (4, 3)))
+    cpu.NarrowProduct(matrix, 2).add_to(total, rows)
+
+
 @pytest.mark.skipif(not _offers_huge_pages(), reason="this kernel offers no huge pages")
 def test_large_tensors_lie_in_huge_pages():
     # 64 MiB are 16,384 small pages, and without the setting a fault for each of them

@@ -72,7 +72,6 @@ def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]
-    # a seed that a CPU and a GPU trained counts once
     on_cpu = best["device_kind"] == "cpu"
     seeds = best.groupby([*alike, "seed"], dropna=False).ngroup()
     return best[~on_cpu | ~seeds.isin(seeds[~on_cpu])]

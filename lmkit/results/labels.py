@@ -20,8 +20,8 @@ _SHORT = {
 _TRUNK = "trunk._target_"
 SOURCES = "sources."  # hashes, by the classes of a user
 _MOST = 4  # differences in a label
-_PLACES = ("root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype",
-           "title", "short_title")  # fmt: skip
+_UNTOLD = {"root", "folder", "field", "weights_sha256", "_recursive_", "eval_length", "dtype"}
+_UNTOLD |= {"title", "short_title"}  # the corpus or the trunk's name says as much
 
 
 def labels(runs: pd.DataFrame, options: Iterable[str]) -> pd.Series[str]:
@@ -155,7 +155,7 @@ def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:
 def _data(among: pd.DataFrame, setting: object) -> list[str]:
     """The options of its data in which a setting differs from some of the others, in words."""
     options = [c for c in map(str, among.columns) if c.startswith("data.")]
-    options = [c for c in options if c.rpartition(".")[2] not in _PLACES]
+    options = [c for c in options if c.rpartition(".")[2] not in _UNTOLD]
     own = among[among["setting"] == setting].iloc[0]
     return [
         f"{o.rpartition('.')[2].replace('_', ' ')} {value_text(own[o])}"

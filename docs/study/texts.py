@@ -62,19 +62,21 @@ def read(runs: Path | str) -> pd.DataFrame:
     return table.assign(trunk_name=trunk, rms=rms, label=labels, rate=rate)
 
 
-def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
+def at_best_rate(runs: pd.DataFrame, device: str | None = "cuda") -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
     perplexity with the first seed. Where that seed trained none, another trunk chose the rate. Of a
-    seed that a CPU and a GPU trained alike, the GPU's run.
+    seed that a CPU and a GPU trained alike, the run on that `device`; None: both.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
     first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]
-    on_cpu = best["device_kind"] == "cpu"
+    if device is None:
+        return best
+    is_on_it = best["device_kind"] == device
     seeds = best.groupby([*alike, "seed"], dropna=False).ngroup()
-    return best[~on_cpu | ~seeds.isin(seeds[~on_cpu])]
+    return best[is_on_it | ~seeds.isin(seeds[is_on_it])]
 
 
 def fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -180,10 +182,15 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     `at_30`, by how much valid perplexity chose the rate, `at_30_chose`, and of fresh seeds the
     differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, Press's rank,
     `at_30_rank`, what cutting to Softmax's rank loses, `lost_at_30`, and how many words are never
-    the likeliest, `never`.
+    the likeliest, `never`. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
+    perplexities are higher, `at_30_higher`, and the differences of heads with the CPU's runs, and
+    with both, `at_30_with`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
+    devices = {"cpu": fresh(at_best_rate(runs, "cpu")), "both": fresh(at_best_rate(runs, None))}
+    on_both = devices["both"].pivot_table("test_ppl", ["label", "seed"], "device_kind")
+    higher = 100 * (on_both["cpu"] / on_both["cuda"] - 1)
     heads = dict(iter(ended.groupby("label")))
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
     table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
@@ -196,6 +203,8 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_percent": found["percent"],
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
+        "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f}",
+        "at_30_with": {name: _of_pairs(of)[0]["percent"] for name, of in devices.items()},
         "lost_at_30": {head: _lost_at_the_bound(of) for head, of in heads.items()},
         "never": f"{min(never)} to {max(never)}",
     }

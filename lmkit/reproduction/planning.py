@@ -7,12 +7,13 @@ import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import counted
 from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
+from lmkit.runs.identity import leaves
 from lmkit.runs.names import FINETUNE, name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.axes import Line
@@ -51,7 +52,7 @@ def plan_sweep(step: SweepStep, wanted: Reproduction, of_file: Axes) -> PlannedS
     params, parts = of_file
     varied = {option for each in (params, *parts) for option in each}
     of_size = {k: v for k, v in wanted.size.training.items() if k not in varied}
-    options = of_size | step.training | _flattened(wanted.training)
+    options = of_size | step.training | dict(leaves(wanted.training))
     changed = axes.as_overrides("training", options)
     settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
     every = axes.expand(params, parts, axes.run_overrides(settings))
@@ -88,9 +89,8 @@ def commands(
         )
         for sweep in sweeps
     ]
-    finetuning = axes.as_overrides(
-        "finetuning", wanted.size.finetuning | _flattened(wanted.finetuning)
-    )
+    of_finetuning = wanted.size.finetuning | dict(leaves(wanted.finetuning))
+    finetuning = axes.as_overrides("finetuning", of_finetuning)
     for step in wanted.finetunings:
         for name, where in _starts(step, wanted, sweeps):
             words = ["finetune", f"run={where}", *step.options, *finetuning]
@@ -217,17 +217,6 @@ def _about(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> str:
     options = f" Options of its runs: {', '.join(changed)}." if changed else ""
     size = wanted.size
     return f"{wanted.paper}, {wanted.table}, at size={size.name}. {size.about}.{options}"
-
-
-def _flattened(options: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Options by their whole names: +training.trainer.precision=tf32 makes nested sections."""
-    flat: dict[str, Any] = {}
-    for key, value in options.items():
-        if isinstance(value, Mapping):
-            flat |= _flattened(value, f"{prefix}{key}.")
-        else:
-            flat[f"{prefix}{key}"] = value
-    return flat
 
 
 def _typed(places: Sequence[str]) -> str:

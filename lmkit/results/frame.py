@@ -23,7 +23,7 @@ import json
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
 from typing import Any
@@ -35,6 +35,7 @@ from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
 from lmkit.runs.names import FINETUNE, RunNames
 from lmkit.runs.selection import select_folders
@@ -283,7 +284,7 @@ def analyses_in(folder: RunFolder) -> tuple[dict[str, dict[str, Any]], dict[str,
 def fields_of(content: Mapping[str, Any], prefix: str = "") -> Row:
     """The values that an analysis stored, by their dotted names; without lists."""
     fields = {key: value for key, value in content.items() if key not in _ABOUT_A_FILE}
-    return {f"{prefix}{k}": v for k, v in _leaves(fields) if not isinstance(v, list)}
+    return {k: v for k, v in leaves(fields, prefix) if not isinstance(v, list | Mapping)}
 
 
 def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
@@ -317,18 +318,10 @@ def _column(values: list[object]) -> pd.Series[Any]:
     return pd.Series(values, dtype="float64" if kinds and kinds <= {int, float} else "object")
 
 
-def flat(value: object, prefix: str = "") -> Row:
-    """Every value below `value`, by its dotted name; lists as JSON."""
-    leaves = _leaves(value)
-    return {f"{prefix}{k}": json.dumps(v) if isinstance(v, list) else v for k, v in leaves}
-
-
-def _leaves(value: object, name: str = "") -> Iterator[tuple[str, object]]:
-    if isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield from _leaves(inner, f"{name}.{key}" if name else str(key))
-    else:
-        yield name, value
+def flat(options: Mapping[str, Any], prefix: str = "") -> Row:
+    """Every value in nested options, by its dotted name; lists as JSON."""
+    found = leaves(options, prefix)
+    return {k: json.dumps(v) if isinstance(v, list) else v for k, v in found if v != {}}
 
 
 def _mapping(value: object) -> Mapping[str, Any]:

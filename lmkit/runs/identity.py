@@ -148,13 +148,25 @@ def foreign_targets(value: object) -> Iterator[str]:
 
 def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
     """The options in which two payloads differ, each as `head.transform.k: 0.5, now 0.7`."""
-    before, after = dict(_leaves(old, "")), dict(_leaves(new, ""))
+    before, after = (
+        {option: json.dumps(value, sort_keys=True) for option, value in leaves(settings)}
+        for settings in (old, new)
+    )
     lines = []
     for option in sorted(before.keys() | after.keys()):
         was, now = before.get(option, "absent"), after.get(option, "absent")
         if was != now:
             lines.append(f"{option}: {was}, now {now}")
     return lines
+
+
+def leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """Every value in nested options, by its dotted name; an empty mapping is one."""
+    for key, value in options.items():
+        if isinstance(value, Mapping) and value:
+            yield from leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", value
 
 
 def _option(config: Mapping[str, Any], key: str) -> object:
@@ -185,11 +197,3 @@ def _canonical(value: object, option: str) -> object:
     raise UserError(
         f"{option} must be a number, a text, a list or a mapping, but is a {type(value).__name__}"
     )
-
-
-def _leaves(value: object, option: str) -> list[tuple[str, str]]:
-    """Every scalar below `value` as (dotted option, JSON text)."""
-    if isinstance(value, Mapping) and value:
-        prefix = f"{option}." if option else ""
-        return [leaf for key, inner in value.items() for leaf in _leaves(inner, f"{prefix}{key}")]
-    return [(option, json.dumps(value, sort_keys=True))]

@@ -11,6 +11,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.identity import leaves
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
@@ -107,23 +108,17 @@ def _refuse_options_outside_axes(request: Request) -> None:
                 f"{where}: the choice of {group} must stand under hydra.sweeper.params, as "
                 f"{group}: {choice}"
             )
-    for option in _differences(_own(without), _own(with_file), ""):
-        raise UserError(
-            f"{where}: {option} must stand under hydra.sweeper.params, as {option}: value"
-        )
+    before, after = _own(without), _own(with_file)
+    for option in [*after, *before]:
+        if before.get(option) != after.get(option):
+            raise UserError(
+                f"{where}: {option} must stand under hydra.sweeper.params, as {option}: value"
+            )
 
 
-def _own(config: DictConfig) -> Any:
-    """The options of a run, unresolved."""
+def _own(config: DictConfig) -> dict[str, Any]:
+    """The options of a run by their dotted names, unresolved."""
     of_sweep = {"hydra", *axes.OF_SWEEPS}
     keys = [str(key) for key in config if key not in of_sweep]
-    return OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=False)
-
-
-def _differences(old: Any, new: Any, option: str) -> list[str]:
-    """The options in which two plain sections differ."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return [option] if old != new else []
-    prefix = f"{option}." if option else ""
-    keys = dict.fromkeys([*old, *new])
-    return [d for key in keys for d in _differences(old.get(key), new.get(key), f"{prefix}{key}")]
+    own: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=False)
+    return dict(leaves(own))

@@ -116,7 +116,7 @@ class Slurm:
         Raises: UserError when SLURM takes none; the script can be submitted by hand.
         """
         file = sweep.path / "slurm.sh"
-        queued = len(jobs_of(sweep) or ())
+        queued = len(jobs_of(sweep))
         number = min(len(points), self._most_jobs)
         replace_text(file, self.script(sweep, number))
         if queued < number:
@@ -157,14 +157,13 @@ def job_name(sweep: SweepFolder) -> str:
     return f"lmkit-{sweep.manifest.name}-{folder}"
 
 
-def jobs_of(sweep: SweepFolder) -> list[str] | None:
-    """The states of the sweep's jobs that are queued or running; None where SLURM does not
-    answer."""
+def jobs_of(sweep: SweepFolder) -> list[str]:
+    """The states of the sweep's jobs that are queued or running; none where SLURM is silent."""
     command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
     try:
         return _answer([*command, f"--name={job_name(sweep)}"]).split()
     except UserError:
-        return None
+        return []
 
 
 def cancel(sweep: SweepFolder) -> None:

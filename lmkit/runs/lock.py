@@ -105,7 +105,7 @@ class RunLock:
         except OSError as error:
             raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
         self._me, self._heartbeat = me, heartbeat
-        self._remove_litter()
+        self._remove_litter(me, heartbeat)
 
     def _taken(self, me: Holder) -> Heartbeat:
         """Takes the lock. Returns: its heartbeat."""
@@ -123,7 +123,8 @@ class RunLock:
         # A forked child has a copy of this object, but neither heartbeat nor lock.
         if self._heartbeat is None or self._me is None or self._me.pid != os.getpid():
             return
-        self._remove_litter()  # files too recent to judge when the lock was taken
+        # files too recent to judge when the lock was taken
+        self._remove_litter(self._me, self._heartbeat)
         self._heartbeat.stop()
         self._heartbeat = None
         right = _right_to_replace(self.path, self._me.token)
@@ -153,17 +154,15 @@ class RunLock:
                 f"taken the run over; this one stops without writing more"
             )
 
-    def _remove_litter(self) -> None:
+    def _remove_litter(self, me: Holder, heartbeat: Heartbeat) -> None:
         """Removes files beside the lock that processes killed while taking it left."""
-        if self._heartbeat is None or self._me is None:
-            return
         litter = (f"{self.path.name}.", f".{self.path.name}.")
         with suppress(OSError):  # gone already, or another user's: it does no harm
             remove_probes(self.path.parent)
-            now_s = self._heartbeat.beat()
+            now_s = heartbeat.beat()
             for other in self.path.parent.iterdir():
                 if other.name.startswith(litter):
-                    state = _look(other, self._me, now_s, self._stale_after_s)
+                    state = _look(other, me, now_s, self._stale_after_s)
                     if state is not None and state.seems_gone is not None:
                         other.unlink()
 

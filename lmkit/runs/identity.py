@@ -88,12 +88,12 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
         settings[section] = _canonical(_option(config, section), section)
     settings["trainer"] = {
         key: _canonical(value, f"trainer.{key}")
-        for key, value in _section(config, "trainer").items()
+        for key, value in _option(config, "trainer").items()
         if key not in _HARMLESS_OPTIONS
     }
     callbacks = {
         key: _canonical(section, f"callbacks.{key}")
-        for key, section in _section(config, "callbacks").items()
+        for key, section in _option(config, "callbacks").items()
         if section is not None and not _only_looks_on(section, f"callbacks.{key}")
     }
     if callbacks:
@@ -169,17 +169,10 @@ def leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", value
 
 
-def _option(config: Mapping[str, Any], key: str) -> object:
+def _option(config: Mapping[str, Any], key: str) -> Any:
     if key not in config:
         raise UserError(f"{key} is missing from the configuration, and a run needs it")
     return config[key]
-
-
-def _section(config: Mapping[str, Any], key: str) -> Mapping[str, Any]:
-    section = _option(config, key)
-    if not isinstance(section, Mapping):
-        raise UserError(f"{key} must be a mapping, but is {section!r}")
-    return section
 
 
 def _canonical(value: object, option: str) -> object:

@@ -21,7 +21,6 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydra_plugins.lmkit.launchers import OwnLauncher
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import MANIFEST, Failure, Point, SweepFolder
-from lmkit.sweeps import tables
 from lmkit.sweeps.planning import plan
 from lmkit.sweeps.points import ConfigReader
 from lmkit.sweeps.quoting import as_value
@@ -117,9 +116,7 @@ def launch(
         of_line = {tuple(point.overrides): point for point in sweep.manifest.points}
         points = [of_line[tuple(line)] for line in lines]
     else:
-        sweep, points = plan(
-            loader, config, [tuple(line) for line in lines], reader, tables.console()
-        )
+        sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
         sweep.save()
     train(sweep, list({point.run: point for point in points}.values()))
     return [_job(sweep, point) for point in points]

@@ -43,7 +43,7 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     """
     config, console = request.config, tables.console()
     launcher = make_launcher(request.context, request.task, config)
-    sweep, _ = plan(request.context.config_loader, config, _lines(request), reader, console)
+    sweep, _ = plan(request.context.config_loader, config, _lines(request), reader)
     every = standings(sweep)
     if config.dry_run:
         tables.show_standings(console, sweep.manifest.name, every)

@@ -27,6 +27,7 @@ from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
 from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
+from lmkit.sweeps import tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.points import Composer, Config, ConfigReader
 from lmkit.sweeps.status import text_key
@@ -44,11 +45,7 @@ class Checked(NamedTuple):
 
 
 def plan(
-    loader: ConfigLoader,
-    config: DictConfig,
-    lines: Sequence[Line],
-    reader: ConfigReader,
-    console: Console,
+    loader: ConfigLoader, config: DictConfig, lines: Sequence[Line], reader: ConfigReader
 ) -> tuple[SweepFolder, list[Point]]:
     """The sweep of these lines, which says on the terminal what it does.
 
@@ -65,7 +62,7 @@ def plan(
     require_name(name)
     require_count("sweep.retries", config.sweep.retries, 0)
     lines = [tuple(reader.implied(line)) for line in lines]
-    labels = labels_of(lines)
+    labels, console = labels_of(lines), tables.console()
     console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)
     composer = Composer(loader, config.hydra.job.config_name, common_options(config), reader)
     configs = [
@@ -78,10 +75,10 @@ def plan(
     for i, checked in enumerate(_checked(configs, config, reader, console)):
         if checked.error is not None:
             raise _point_error(i, labels[i], checked.error)
-        line = _with_bookkeeping(lines[i], configs[i], name)
-        ends = *Budget.of(configs[i])[:2], configs[i]["keep"], Budget.of(configs[i]).min_delta
-        text = text_key(configs[i])
-        every.append(Point(labels[i], line, checked.run, configs[i]["name"], *ends, text))
+        each = configs[i]
+        line = _with_bookkeeping(lines[i], each, name)
+        ends = Budget.of(each)._asdict() | {"keep": each["keep"]}
+        every.append(Point(labels[i], line, checked.run, each["name"], **ends, text=text_key(each)))
     once = _each_run_once(every, console)
     arguments = config_arguments(config.hydra, "train")
     runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries

@@ -93,10 +93,6 @@ class Manifest:
         """Where the command that launched the sweep put its runs."""
         return Path(self.started_in, self.runs_dir)
 
-    def arguments(self, point: Point) -> list[str]:
-        """The arguments of `lmkit train` that train a point."""
-        return [*self.config_arguments, *point.overrides]
-
 
 class SweepFolder:
     """The folder of one sweep and its manifest.

@@ -75,7 +75,8 @@ def run_points(
 
 def command(sweep: SweepFolder, point: Point) -> list[str]:
     """The command that trains a point, resumes it, or finds it finished."""
-    line = [sys.executable, "-m", "lmkit", "train", *sweep.manifest.arguments(point)]
+    arguments = [*sweep.manifest.config_arguments, *point.overrides]
+    line = [sys.executable, "-m", "lmkit", "train", *arguments]
     if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
         line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
     return line

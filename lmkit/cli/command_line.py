@@ -45,16 +45,15 @@ def options_first(arguments: Sequence[str]) -> list[str]:
                 f"options are written option=value, and --help lists them"
             )
         flags.append(argument)
-        if name in CHOICES and value:
-            require_choice(name, value, CHOICES[name])
         takes_next = name in FLAGS_WITH_VALUE and not value
         if takes_next and not rest:
             raise UserError(f"{name} must be followed by its value")
         is_next = name in ("--info", "-i") and rest and rest[0][:1].isalpha() and "=" not in rest[0]
         if takes_next or is_next:
-            flags.append(rest.pop(0))
-            if name in CHOICES:
-                require_choice(name, flags[-1], CHOICES[name])
+            value = rest.pop(0)
+            flags.append(value)
+        if name in CHOICES and value:
+            require_choice(name, value, CHOICES[name])
     return [*options, *flags]
 
 

@@ -83,11 +83,6 @@ def searched_folders(arguments: Sequence[str]) -> list[Path]:
     return [*config_folders(arguments), *(Path(path) for path in paths if "://" not in path)]
 
 
-def all_folders(arguments: Sequence[str]) -> list[Path]:
-    """lmkit's folder of configurations, then the user's, in the order in which Hydra searches."""
-    return [CONFIGS, *(folder.resolve() for folder in searched_folders(arguments))]
-
-
 def files_of(group: str, arguments: Sequence[str]) -> dict[str, Path]:
     """The files of a group, by name: the user's own in `config_folders`, and lmkit's."""
     folders = [*config_folders(arguments), CONFIGS]

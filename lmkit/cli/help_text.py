@@ -16,7 +16,7 @@ import hydra
 import yaml
 from omegaconf import DictConfig, OmegaConf
 
-from lmkit.cli.command_line import all_folders
+from lmkit.cli.command_line import CONFIGS, searched_folders
 from lmkit.sweeps.axes import GROUP, read
 from lmkit.sweeps.quoting import quoted
 
@@ -34,7 +34,8 @@ class Meaning(NamedTuple):
 
 def help_text(config_name: str, arguments: Sequence[str]) -> str:
     """A command's help: its template with the groups and options that its arguments compose."""
-    folders = all_folders(arguments)
+    # in the order in which Hydra searches
+    folders = [CONFIGS, *(each.resolve() for each in searched_folders(arguments))]
     primary = _found(config_name, folders)[0].parents[config_name.count("/")]
     overrides = [a for a in arguments if "=" in a and not a.startswith("-")]
     single = [each for each in overrides if not read(each).is_sweep_override()]

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from omegaconf import DictConfig
 
 
 class LmkitSweeper(Sweeper):
@@ -20,7 +19,7 @@ class LmkitSweeper(Sweeper):
     """
 
     def __init__(self, params: Mapping[str, object], parts: Sequence[Mapping[str, object]]) -> None:
-        self._params, self._parts = _plain(params), _plain(parts)
+        self._params, self._parts = params, parts
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -44,7 +43,3 @@ class LmkitSweeper(Sweeper):
         )
         if not train_all(request, config_reader()):
             sys.exit(1)
-
-
-def _plain(section: Any) -> Any:
-    return OmegaConf.to_container(section) if OmegaConf.is_config(section) else section

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from dataclasses import dataclass
 from functools import cached_property
 
 import pytorch_lightning as pl
@@ -53,48 +54,30 @@ class DataModule(pl.LightningDataModule, ABC):
         return self.eval_batches("test")
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class WindowsDataModule(DataModule):
     """Training windows of random length, validation and test windows of a fixed one.
 
-    Args:
-        corpus: the token ids of the three splits.
-        batch_size: columns of the training split.
-        valid_batch_size: columns of the validation split.
-        test_batch_size: columns of the test split.
-        bptt: usual length of a training window, in tokens of a column.
-        max_length_delta: how much longer than `bptt` a training window may be.
-        eval_length: length of a validation or test window. As state is carried over, it changes a
-            perplexity by the order of sums alone.
-        seed: of the training windows' lengths.
+    The constructor's arguments are the fields. Raises: UserError naming the option.
     """
 
     takes = TextSplits
 
-    def __init__(
-        self,
-        *,
-        corpus: TextSplits,
-        batch_size: int,
-        valid_batch_size: int = 10,
-        test_batch_size: int = 1,
-        bptt: int = 70,
-        max_length_delta: int = 40,
-        eval_length: int = 70,
-        seed: int = 0,
-    ) -> None:
+    corpus: TextSplits
+    batch_size: int  # columns of the training split
+    valid_batch_size: int = 10  # columns of the validation split
+    test_batch_size: int = 1  # columns of the test split
+    bptt: int = 70  # usual length of a training window, in tokens of a column
+    max_length_delta: int = 40  # how much longer than `bptt` a training window may be
+    # length of a validation or test window; as state is carried over, it changes a perplexity by
+    # the order of sums alone
+    eval_length: int = 70
+    seed: int = 0  # of the training windows' lengths
+
+    def __post_init__(self) -> None:
         super().__init__()
-        require_count("windows.batch_size", batch_size)
-        require_count("windows.valid_batch_size", valid_batch_size)
-        require_count("windows.test_batch_size", test_batch_size)
-        require_count("windows.eval_length", eval_length)
-        self.corpus: TextSplits = corpus
-        self.batch_size = batch_size
-        self.valid_batch_size = valid_batch_size
-        self.test_batch_size = test_batch_size
-        self.bptt = bptt
-        self.max_length_delta = max_length_delta
-        self.eval_length = eval_length
-        self.seed = seed
+        for option in ("batch_size", "valid_batch_size", "test_batch_size", "eval_length"):
+            require_count(f"windows.{option}", getattr(self, option))
 
     @property
     def train_columns(self) -> Columns:

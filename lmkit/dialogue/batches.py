@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import NamedTuple
 
@@ -189,48 +190,29 @@ def spread(count: int) -> list[int]:
     return [int(i) for i in np.argsort(multiples % 1)]
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class PairsDataModule(DataModule):
     """Training pairs in random batches, validation and test pairs in batches that stay the same.
 
-    Args:
-        corpus: the three splits.
-        seed: of the training batches.
-        turns, context_words: see `Pairs`.
-        response_words: see `Pairs`; for training alone, evaluation has responses whole.
-        batch_size: pairs in a training batch.
-        eval_batch_size: pairs in an evaluation batch.
-        bptt: usual length of a response, at which the learning rate is `optimizer.lr`; see
-            `WindowLength`.
-
-    Raises: UserError naming the option.
+    The constructor's arguments are the fields. Raises: UserError naming the option.
     """
 
     takes, makes = DialogueSplits, PairBatch
 
-    def __init__(
-        self,
-        *,
-        corpus: DialogueSplits,
-        seed: int,
-        turns: int,
-        context_words: int,
-        response_words: int,
-        batch_size: int,
-        eval_batch_size: int,
-        bptt: int,
-    ) -> None:
+    corpus: DialogueSplits
+    seed: int  # of the training batches
+    turns: int  # most utterances in a context; see `Pairs`
+    context_words: int  # most words in a context; see `Pairs`
+    response_words: int  # most words in a training response; evaluation has responses whole
+    batch_size: int  # pairs in a training batch
+    eval_batch_size: int  # pairs in an evaluation batch
+    bptt: int  # usual length of a response, at which `WindowLength` leaves the lr as it is
+
+    def __post_init__(self) -> None:
         super().__init__()
-        require_count("windows.turns", turns)
-        require_count("windows.context_words", context_words)
-        require_count("windows.response_words", response_words)
-        require_count("windows.batch_size", batch_size)
-        require_count("windows.eval_batch_size", eval_batch_size)
-        require_count("windows.bptt", bptt)
-        self.corpus: DialogueSplits = corpus
-        self.seed = seed
-        self.turns, self.context_words = turns, context_words
-        self.response_words = response_words
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
+        words = ("turns", "context_words", "response_words", "bptt")
+        for option in (*words, "batch_size", "eval_batch_size"):
+            require_count(f"windows.{option}", getattr(self, option))
 
     @cached_property
     def train_batches(self) -> TrainPairs:

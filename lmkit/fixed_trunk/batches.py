@@ -6,11 +6,11 @@ Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D siz
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import torch
 
-from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.data.random_stream import random_stream
 from lmkit.data.windows import Columns, EpochBatches, Window
@@ -45,42 +45,20 @@ class ShuffledContexts(EpochBatches):
             yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ContextsDataModule(WindowsDataModule):
-    """Shuffled contexts to train on; windows of contexts in order to evaluate on.
-
-    Args:
-        corpus: its splits are contexts.
-        batch_size: contexts of a training batch.
-        columns: in which the trunk reads the training text, if it carries a state.
-        valid_batch_size, test_batch_size, eval_length, seed: as of `WindowsDataModule`.
-        bptt: length of a batch for schedule=window_length, which leaves the lr as it is.
-    """
+    """Shuffled contexts to train on; windows of contexts in order to evaluate on."""
 
     takes = ContextSplits
 
-    def __init__(
-        self,
-        *,
-        corpus: TextSplits,
-        batch_size: int,
-        columns: int = 20,
-        valid_batch_size: int = 10,
-        test_batch_size: int = 1,
-        bptt: int = 1,
-        eval_length: int = 70,
-        seed: int = 0,
-    ) -> None:
-        super().__init__(
-            corpus=corpus,
-            batch_size=batch_size,
-            valid_batch_size=valid_batch_size,
-            test_batch_size=test_batch_size,
-            bptt=bptt,
-            eval_length=eval_length,
-            seed=seed,
-        )
-        require_count("windows.columns", columns)
-        self.columns = columns
+    batch_size: int  # contexts of a training batch
+    columns: int = 20  # in which the trunk reads the training text, if it carries a state
+    bptt: int = 1  # length of a batch for schedule=window_length, which leaves the lr as it is
+    max_length_delta: int = field(default=0, init=False)  # no option: all batches are as long
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("windows.columns", self.columns)
 
     @property
     def train_columns(self) -> Columns:

@@ -5,7 +5,6 @@ Shapes: T window length, B batch, D features of a layer's input.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -24,24 +23,17 @@ FUNCTION_FROM_WEIGHTS = 1_500_000  # in bf16, where the backward of `torch.lstm`
 CUDNN_MULTIPLE = 8  # 16 bytes of bfloat16: one load of a GPU's matrix units
 
 
-class LSTMLayer(nn.Module):
-    """One LSTM layer with DropConnect on its hidden-to-hidden weight, one mask per window.
+class LSTMLayer(nn.LSTMCell):
+    """A layer of PyTorch's LSTM cells over the steps of a window.
 
-    Parameters are named and initialised as PyTorch's `nn.LSTM` does: U(-1/sqrt(H), 1/sqrt(H)).
+    DropConnect on the hidden-to-hidden weight has one mask per window.
     """
 
     def __init__(self, in_dim: int, hidden_dim: int, weight_dropout: float) -> None:
-        super().__init__()
-        self.hidden_dim, self.weight_dropout = hidden_dim, weight_dropout
-        self.weight_ih = nn.Parameter(torch.empty(4 * hidden_dim, in_dim))
-        self.weight_hh = nn.Parameter(torch.empty(4 * hidden_dim, hidden_dim))
-        self.bias_ih = nn.Parameter(torch.empty(4 * hidden_dim))
-        self.bias_hh = nn.Parameter(torch.empty(4 * hidden_dim))
-        bound = 1 / math.sqrt(hidden_dim)
-        for parameter in self.parameters():
-            nn.init.uniform_(parameter, -bound, bound)
+        super().__init__(in_dim, hidden_dim)
+        self.weight_dropout = weight_dropout
 
-    def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:
+    def forward(self, x_TBD: Tensor, state: LayerState) -> tuple[Tensor, LayerState]:  # type: ignore[override]
         """Outputs (T, B, H), and the state after the window."""
         dropped_hh = drop_connect(self.weight_hh, self.weight_dropout, self.training)
         weights = [self.weight_ih, dropped_hh, self.bias_ih, self.bias_hh]
@@ -64,7 +56,7 @@ class LSTMLayer(nn.Module):
                 return True
             large = self.weight_ih.numel() + self.weight_hh.numel() >= FUNCTION_FROM_WEIGHTS
         else:
-            large = self.hidden_dim >= FUNCTION_FROM_UNITS and not prefers_onednn()
+            large = self.hidden_size >= FUNCTION_FROM_UNITS and not prefers_onednn()
         return large and torch.is_grad_enabled()
 
     @staticmethod

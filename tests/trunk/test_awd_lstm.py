@@ -81,7 +81,7 @@ def test_layers_are_torch_nn_lstms_of_the_same_weights():
     tokens_TB = tokens()
     x = model.embedding_weight[tokens_TB]
     for layer in model.layers:
-        reference = nn.LSTM(layer.weight_ih.shape[1], layer.hidden_dim)
+        reference = nn.LSTM(layer.weight_ih.shape[1], layer.hidden_size)
         names = {f"{name}_l0": p for name, p in layer.state_dict().items()}
         reference.load_state_dict(names)
         x, _ = reference(x)

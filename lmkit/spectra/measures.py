@@ -5,9 +5,8 @@ Shapes: S singular values, descending.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import TypeVar
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,9 +28,6 @@ PRESS_DTYPE = torch.float32
 # The entropy rank depends on values below the resolution too. It is unresolved when it differs by
 # more than this share between taking them as 0 and as the resolution.
 ENTROPY_MARGIN = 0.01
-
-
-Number = TypeVar("Number", int, float)
 
 
 @dataclass(frozen=True)
@@ -95,9 +91,13 @@ def measure(
     relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
     floor = RESOLUTION[method]
     tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
-    press = _press_rank(relative_S, tolerance, source_dtype)
-    effective = {f"{e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS}
-    real = _real_measures(relative_S, floor)
+    found: dict[str, float | str] = {
+        "press_rank": _press_rank(relative_S, tolerance, source_dtype),
+        **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
+        **_real_measures(relative_S, floor),
+    }
+    unresolved = {name: reason for name, reason in found.items() if isinstance(reason, str)}
+    resolved: dict[str, Any] = found | dict.fromkeys(unresolved)
     return SpectrumMeasures(
         num_contexts=num_rows,
         num_columns=num_columns,
@@ -107,28 +107,16 @@ def measure(
         sigma_1=sigma_1,
         press_tolerance=tolerance,
         press_tolerance_dtype=_name(PRESS_DTYPE),
-        press_rank=_resolved(press),
-        effective_rank={name: _resolved(rank) for name, rank in effective.items()},
-        **{name: _resolved(value) for name, value in real.items()},
-        unresolved=_reasons(
-            {
-                "press_rank": press,
-                **{f"effective_rank {name}": rank for name, rank in effective.items()},
-                **real,
-            }
-        ),
+        press_rank=resolved["press_rank"],
+        effective_rank={f"{e:g}": resolved[f"effective_rank {e:g}"] for e in EPSILONS},
+        stable_rank=resolved["stable_rank"],
+        participation_ratio=resolved["participation_ratio"],
+        entropy_rank=resolved["entropy_rank"],
+        unresolved=unresolved,
     )
 
 
 # Below, a text in place of a number is the reason why it is not resolved.
-
-
-def _reasons(values: Mapping[str, object]) -> dict[str, str]:
-    return {name: value for name, value in values.items() if isinstance(value, str)}
-
-
-def _resolved(value: Number | str) -> Number | None:
-    return None if isinstance(value, str) else value
 
 
 def _press_rank(relative_S: Tensor, tolerance: float, source_dtype: torch.dtype) -> int | str:

@@ -86,7 +86,7 @@ class Embeddings(Analysis):
     def measure(self, subject: Subject) -> Recorded:
         model, data = subject.language_model
         run, words = subject.loaded_run, data.corpus.vocabulary
-        vectors_VE = model.trunk.word_vectors()
+        vectors_VE = model.trunk.embedding_weight.detach().cpu().numpy()
         vocabulary = {word: index for index, word in enumerate(words)}
         has_words = run.source.tokenizer_by(words).has_words
         folder = self.benchmarks or _beside_the_corpus(run.config)

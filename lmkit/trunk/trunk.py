@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -46,11 +45,6 @@ class Trunk(nn.Module, ABC):
         super().__init__()
         self.emb_dim, self.out_dim = emb_dim, out_dim
         self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
-
-    def word_vectors(self) -> np.ndarray:
-        """The input embedding (V, E), which is the decoder too where weights are tied."""
-        vectors_VE: np.ndarray = self.embedding_weight.detach().cpu().numpy()
-        return vectors_VE
 
     def one_token(self) -> Tensor:
         """An input (1, 1) of one token, to count what reading it takes."""

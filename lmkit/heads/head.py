@@ -191,7 +191,9 @@ class Head(nn.Module):
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""
-        return self.mixed_log_probs(*self.contexts(hidden_TBD))
+        log_prior_NK, context_NKE = self.contexts(hidden_TBD)
+        log_p_NKV = F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
+        return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of the transformed logits of a head with one context (K = 1)."""
@@ -217,11 +219,6 @@ class Head(nn.Module):
     def logits(self, context: Tensor) -> Tensor:
         """Logits (..., V) of contexts (..., E), before the transform, in the parameters' dtype."""
         return affine(context, self.decoder_weight, self.decoder_bias)
-
-    def mixed_log_probs(self, log_prior_NK: Tensor, context_NKE: Tensor) -> Tensor:
-        """Rows (N, V) of log P of what `contexts` returned."""
-        log_p_NKV = F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
-        return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
 
     def _rows(self) -> int:
         """Contexts per chunk."""

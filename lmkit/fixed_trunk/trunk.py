@@ -72,10 +72,10 @@ class FixedTrunk(Trunk):
         """None: the contexts hold it."""
         return []
 
-    def scale(self, contexts_SBD: Tensor) -> float | None:
-        """Finds the factor from the training contexts. Returns: their RMS; None without `rms`."""
-        if self.factor is None or self.rms is None:
-            return None
+    def scale(self, contexts_SBD: Tensor) -> float:
+        """Finds the factor of `rms` from the training contexts. Returns: their RMS."""
+        assert self.factor is not None
+        assert self.rms is not None
         parts = torch.split(contexts_SBD, BLOCK)
         squares = math.fsum(float(part.double().square().sum()) for part in parts)
         found = math.sqrt(squares / contexts_SBD.numel())

@@ -25,7 +25,6 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from lmkit.errors.user_error import (
     UserError,
@@ -35,7 +34,7 @@ from lmkit.errors.user_error import (
     require_list,
     require_rate,
 )
-from lmkit.heads.mixtures import Mixture, MixtureOutput
+from lmkit.heads.mixtures import Mixture, MixtureOutput, log_prior
 from lmkit.trunk.dropout import locked_dropout
 
 
@@ -90,9 +89,8 @@ class DirectOutputConnection(Mixture):
         latents = [latent(part) for latent, part in zip(self.latents, parts, strict=True)]
         latent = torch.tanh(torch.cat(latents, dim=2))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
-        return MixtureOutput(
-            self._log_prior(hidden_TBD), latent.reshape(-1, self.num_components, self.emb_dim)
-        )
+        latent_NKE = latent.reshape(-1, self.num_components, self.emb_dim)
+        return MixtureOutput(self._log_prior(hidden_TBD), latent_NKE)
 
     def penalty(self, hidden_TBD: Tensor) -> Tensor:
         """The penalty on the priors of a window, a scalar."""
@@ -105,5 +103,4 @@ class DirectOutputConnection(Mixture):
         return self.balance_weight * use_K.var(correction=0) / use_K.mean() ** 2
 
     def _log_prior(self, hidden_TBD: Tensor) -> Tensor:
-        scores = self.prior(hidden_TBD[..., -self.dims[-1] :]).to(self.prior.weight.dtype)
-        return F.log_softmax(scores, dim=-1).reshape(-1, self.num_components)
+        return log_prior(self.prior, hidden_TBD[..., -self.dims[-1] :])

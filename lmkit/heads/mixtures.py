@@ -47,6 +47,11 @@ class Mixture(nn.Module, ABC):
         return 0.0
 
 
+def one_context(context_N1E: Tensor) -> MixtureOutput:
+    """Of a mixture with K = 1, whose weight is 1."""
+    return MixtureOutput(context_N1E.new_zeros(len(context_N1E), 1), context_N1E)
+
+
 class SingleContext(Mixture):
     """`none`: the trunk's output is the one context vector (K = 1, E = D)."""
 
@@ -59,7 +64,7 @@ class SingleContext(Mixture):
 
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
         context_NKE = hidden_TBD.reshape(-1, 1, hidden_TBD.shape[-1])
-        return MixtureOutput(context_NKE.new_zeros(len(context_NKE), 1), context_NKE)
+        return one_context(context_NKE)
 
 
 class HiddenLayer(Mixture):
@@ -90,7 +95,16 @@ class HiddenLayer(Mixture):
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         context_NKE = self.context(latent).reshape(-1, 1, self.emb_dim)
-        return MixtureOutput(context_NKE.new_zeros(len(context_NKE), 1), context_NKE)
+        return one_context(context_NKE)
+
+
+def log_prior(prior: nn.Linear, hidden_TBD: Tensor) -> Tensor:
+    """Log softmax of a layer's outputs, (N, K).
+
+    The prior is a normaliser and must stay in the parameters' dtype, which CPU autocast changes.
+    """
+    scores_TBK = prior(hidden_TBD).to(prior.weight.dtype)
+    return F.log_softmax(scores_TBK, dim=-1).flatten(0, -2)
 
 
 class Latents(Mixture):
@@ -119,11 +133,7 @@ class Latents(Mixture):
         latent = torch.tanh(self.latent(hidden_TBD))
         latent = locked_dropout(latent, self.latent_dropout, self.training)
         latent_NKE = latent.reshape(-1, self.num_experts, self.emb_dim)
-        # The prior is a normaliser and must stay in the parameters' dtype, which CPU autocast
-        # changes.
-        scores = self.prior(hidden_TBD).to(self.prior.weight.dtype)
-        log_prior = F.log_softmax(scores, dim=-1)
-        return MixtureOutput(log_prior.flatten(0, -2), latent_NKE)
+        return MixtureOutput(log_prior(self.prior, hidden_TBD), latent_NKE)
 
 
 class MixtureOfSoftmaxes(Latents):
@@ -144,4 +154,4 @@ class MixtureOfContexts(Latents):
     def forward(self, hidden_TBD: Tensor) -> MixtureOutput:
         log_prior_NK, latent_NKE = super().forward(hidden_TBD)
         context_N1E = log_prior_NK.exp().unsqueeze(1).to(latent_NKE.dtype) @ latent_NKE
-        return MixtureOutput(context_N1E.new_zeros(len(context_N1E), 1), context_N1E)
+        return one_context(context_N1E)

@@ -13,6 +13,7 @@ from rules import kind_of, rules
 from texts import AT_30, SETTINGS, at_best_rate, interval, markdown, read
 
 from lmkit.experiment.load import load_run
+from lmkit.measures.contexts import with_bar
 from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import DASH
 from lmkit.results.bootstrap import over_texts
@@ -113,7 +114,7 @@ def measure_losses(folder: Path) -> None:
         if run.best.exists() and not read_arrays(run, LOSSES):
             loaded = load_run(run.path, "best", None, None)
             text = loaded.data.eval_batches("test")
-            batches = loaded.with_bar(text, text.num_targets, "losses")
+            batches = with_bar(run.path.name, text, text.num_targets, "losses")
             losses = [nll_TB.flatten().cpu() for nll_TB in loaded.model.token_nlls(batches)]
             write_arrays(run, LOSSES, {"nll_N": torch.cat(losses).numpy().astype(np.float16)})
 

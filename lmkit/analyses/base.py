@@ -86,8 +86,9 @@ class Subject:
 
     def with_bar(self, chosen: ChosenContexts, then: str) -> Iterator[Batch]:
         """Their batches, with a progress bar; `then` names what follows the last context."""
-        whose = self.run or self.loaded_pretrained
-        return whose.with_bar(chosen.batches, chosen.num_contexts, then)
+        from lmkit.measures.contexts import with_bar
+
+        return with_bar(self.name, chosen.batches, chosen.num_contexts, then)
 
     def split(self, first: FirstContexts) -> str:
         """What is read: a split, or the name of a pretrained model's text."""

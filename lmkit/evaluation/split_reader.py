@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from functools import cached_property
 
 import numpy as np
 import torch
 
-from lmkit.data.windows import Batch, EvalBatches, EvalWindows, columns
+from lmkit.data.windows import EvalWindows, columns
 from lmkit.experiment.load import LoadedRun, as_language_model, load_run
+from lmkit.measures.contexts import with_bar
 from lmkit.measures.next_words import TextReader
 from lmkit.runs.finished import FinishedRun
 
@@ -28,7 +28,7 @@ class SplitReader(TextReader):
     def __init__(self, run: LoadedRun, split: str, top: int) -> None:
         model, data = as_language_model(run)
         super().__init__(model, data.corpus.tokens(split), top)
-        self.run, self.split = run, split
+        self.run, self.name, self.split = run, run.folder.path.name, split
         self.vocabulary = data.corpus.vocabulary
         self.tokenizer = run.source.tokenizer_by(self.vocabulary)
         self._data = data
@@ -49,7 +49,8 @@ class SplitReader(TextReader):
     def log_probs(self) -> np.ndarray:
         """Log-probabilities (num_tokens - 1,) in nats of all words but the first, with a progress
         bar."""
-        shown = self.with_bar(self._data.one_column(self.split), "words")
+        windows = self._data.one_column(self.split)
+        shown = with_bar(self.name, windows, windows.num_targets, "words")
         nlls = [nll_TB[:, 0].double().cpu() for nll_TB in self.model.token_nlls(shown)]
         log_probs: np.ndarray = -torch.cat(nlls).numpy()
         return log_probs
@@ -59,6 +60,3 @@ class SplitReader(TextReader):
 
     def own_windows(self, num_tokens: int) -> EvalWindows:
         return self._data.one_column(self.split, num_targets=num_tokens - 1)
-
-    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        return self.run.with_bar(windows, windows.num_targets, then)

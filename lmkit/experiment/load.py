@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,8 +14,6 @@ from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_data, make_model
-from lmkit.heads.predictor import AnyBatch
-from lmkit.measures.contexts import with_bar
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.source import source_sha256
@@ -35,11 +33,6 @@ class LoadedRun(NamedTuple):
     data: DataModule
     averaged: bool  # whether these weights are averages
     changed: tuple[str, ...] = ()  # classes of the user's own whose code is another than trained
-
-    def with_bar(self, batches: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
-        """The batches, with a progress bar over their contexts; `then` names what follows the
-        last."""
-        return with_bar(self.folder.path.name, batches, contexts, then)
 
     def text(self) -> Text:
         """The text that was found this time, by its hash now: a file may have been edited.

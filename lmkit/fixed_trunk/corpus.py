@@ -341,8 +341,10 @@ class ContextsOfPretrained(TrunkContexts):
 
     def _computed(self, tokens: np.ndarray) -> Iterator[Tensor]:
         """The contexts (n, 1, D) that each window adds, with a progress bar."""
+        from lmkit.measures.contexts import with_bar
+
         loaded = self._loaded()
         windows = loaded.windows_of(tokens)
-        shown = loaded.with_bar(windows, windows.num_targets, "writing")
+        shown = with_bar(self.name, windows, windows.num_targets, "writing")
         for hidden_n1D, _ in loaded.model.head_inputs(shown):
             yield loaded.model.head.contexts(hidden_n1D).context_NKE

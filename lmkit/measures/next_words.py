@@ -16,6 +16,7 @@ from torch import Tensor
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.data.windows import Batch, EvalBatches
 from lmkit.heads.predictor import Predictor, exact_evaluation
+from lmkit.measures.contexts import with_bar
 
 
 class NextWords(NamedTuple):
@@ -36,6 +37,7 @@ class TextReader(ABC):
         top: how many of the likeliest words to return per position.
     """
 
+    name: str  # of the run or model
     split: str  # the name of the text
     vocabulary: tuple[str, ...]
     tokenizer: Tokenizer
@@ -52,16 +54,13 @@ class TextReader(ABC):
         """The beginning of the reader's own text, cut as the model reads it."""
         return self.windows(self.tokens[:num_tokens])
 
-    @abstractmethod
-    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        """The windows, with a progress bar over their contexts; `then` names what follows."""
-
     def next_words(self, positions: Sequence[int]) -> dict[int, NextWords]:
         """What the model expects at each position, with a progress bar."""
         if not positions:
             return {}
         windows = self.own_windows(max(positions) + 1)
-        return self._expected(self.with_bar(windows, "predictions"), self.tokens, positions)
+        shown = with_bar(self.name, windows, windows.num_targets, "predictions")
+        return self._expected(shown, self.tokens, positions)
 
     def next_words_after(self, text: Sequence[int]) -> NextWords:
         """What the model expects after any other text, with no text before it."""

@@ -9,7 +9,7 @@ Shapes: V vocabulary.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
@@ -21,8 +21,6 @@ from torch import nn
 
 from lmkit.data.subwords import Subwords
 from lmkit.errors.user_error import UserError
-from lmkit.heads.predictor import AnyBatch
-from lmkit.measures.contexts import with_bar
 from lmkit.pretrained.model import PretrainedModel, pretrained_model
 from lmkit.pretrained.source import Checkpoint
 from lmkit.pretrained.windows import StrideWindows, TokenizedText, window_and_stride
@@ -40,10 +38,6 @@ class LoadedPretrained(NamedTuple):
         """Other tokens in windows of the same size."""
         windows = self.windows
         return StrideWindows(tokens, windows.window, windows.stride, windows.prefix)
-
-    def with_bar(self, windows: Iterable[AnyBatch], contexts: int, then: str) -> Iterator[AnyBatch]:
-        """The windows, with a progress bar over their contexts; `then` names what follows."""
-        return with_bar(self.checkpoint.name, windows, contexts, then)
 
 
 class ModelFacts(NamedTuple):

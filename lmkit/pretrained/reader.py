@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import numpy as np
 
-from lmkit.data.windows import Batch, EvalBatches
 from lmkit.measures.next_words import TextReader
 from lmkit.pretrained.loading import LoadedPretrained
 from lmkit.pretrained.windows import StrideWindows
@@ -23,13 +20,10 @@ class PretrainedReader(TextReader):
 
     def __init__(self, loaded: LoadedPretrained, split: str, top: int) -> None:
         super().__init__(loaded.model, loaded.text.tokens, top)
-        self.loaded, self.split = loaded, split
+        self.loaded, self.name, self.split = loaded, loaded.checkpoint.name, split
         self.tokenizer = loaded.text.tokenizer
         self.vocabulary = self.tokenizer.shown(len(loaded.model.head.decoder_bias))
         self.begins = loaded.text.prefix[-1:]
 
     def windows(self, tokens: np.ndarray) -> StrideWindows:
         return self.loaded.windows_of(tokens)
-
-    def with_bar(self, windows: EvalBatches, then: str) -> Iterator[Batch]:
-        return self.loaded.with_bar(windows, windows.num_targets, then)

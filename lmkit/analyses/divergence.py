@@ -5,7 +5,6 @@ Yang et al. 2018, table 5.
 
 from __future__ import annotations
 
-import math
 from typing import cast
 
 from pydantic import Field
@@ -50,15 +49,12 @@ class Divergence(Analysis):
         shown = subject.with_bar(chosen, "divergence")
         for rows_nV, _ in log_prob_blocks(model, shown, chosen.num_contexts):
             divergences.add(rows_nV)
-        measured = divergences.result()._asdict()
-        error = measured.pop("sampled_standard_error")
         return Recorded(
             PairwiseRecord(
                 split=subject.split(self.first),
                 all_contexts=chosen.available,
                 num_words=num_words,
-                sampled_standard_error=None if math.isnan(error) else error,
-                **measured,
+                **divergences.result()._asdict(),
             )
         )
 

@@ -25,7 +25,7 @@ class PairwiseDivergence(NamedTuple):
 
     exact: float
     sampled: float  # over num_pairs disjoint pairs of sampled contexts
-    sampled_standard_error: float  # NaN with a single pair
+    sampled_standard_error: float | None  # None with a single pair
     num_contexts: int
     num_pairs: int
 
@@ -84,10 +84,8 @@ class DivergenceAccumulator:
         crossed = torch.dot(self._probs_V, self._log_probs_V)
         exact = (count * self._negative_entropy - crossed) / (count * (count - 1))
         pairs = self._sample.divergences()
-        error = pairs.std() / len(pairs) ** 0.5 if len(pairs) > 1 else torch.tensor(torch.nan)
-        return PairwiseDivergence(
-            float(exact), float(pairs.mean()), float(error), count, len(pairs)
-        )
+        error = float(pairs.std() / len(pairs) ** 0.5) if len(pairs) > 1 else None
+        return PairwiseDivergence(float(exact), float(pairs.mean()), error, count, len(pairs))
 
 
 class _Sample:

@@ -10,10 +10,9 @@ from typing import NamedTuple
 import hydra
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
-from hydra.errors import InstantiationException
-from hydra.utils import instantiate
 
 from lmkit.analyses.base import Analysis
+from lmkit.experiment.make import factory_of
 
 GROUP = "analyses"
 
@@ -40,16 +39,10 @@ def find_analyses() -> FoundAnalyses:
 
 
 def _class_of(name: str) -> type[Analysis]:
-    target = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])["_target_"]
-    try:
-        kind = instantiate({"_target_": target, "_partial_": True}).func
-    except InstantiationException as error:
-        cause: BaseException = error
-        while cause.__cause__ is not None:
-            cause = cause.__cause__
-        raise cause from None
+    composed = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
+    kind = factory_of({"_target_": composed.get("_target_")}, "").func
     if not (isinstance(kind, type) and issubclass(kind, Analysis)):
-        raise TypeError(f"{target} is not derived from Analysis")
+        raise TypeError(f"{composed['_target_']} is not derived from Analysis")
     return kind
 
 

@@ -13,7 +13,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict
@@ -119,6 +119,7 @@ class Analysis(ABC):
 
     The constructor takes the options of its YAML file by their names, and raises UserError for a
     value that is wrong. Options that models of `hf=` share are those of /pretrained.
+    `variant` and `lines` get a record of the class `record`.
     """
 
     name: ClassVar[str]  # of the command, of conf/analyses/<name>.yaml and of its files
@@ -135,11 +136,11 @@ class Analysis(ABC):
         Raises: UserError saying why it cannot be measured.
         """
 
-    def variant(self, record: Record) -> str:
+    def variant(self, record: Any) -> str:
         """What tells several measurements of one run apart, for the file's name: `test_2000`."""
         return ""
 
-    def lines(self, record: Record) -> Sequence[str]:
+    def lines(self, record: Any) -> Sequence[str]:
         """What the terminal shows below the record."""
         return []
 

@@ -5,8 +5,6 @@ Yang et al. 2018, table 5.
 
 from __future__ import annotations
 
-from typing import cast
-
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
@@ -58,6 +56,5 @@ class Divergence(Analysis):
             )
         )
 
-    def variant(self, record: Record) -> str:
-        found = cast(PairwiseRecord, record)
-        return f"{found.split}_{found.num_contexts}"
+    def variant(self, record: PairwiseRecord) -> str:
+        return f"{record.split}_{record.num_contexts}"

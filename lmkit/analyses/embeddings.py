@@ -12,7 +12,7 @@ import math
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 from pydantic import Field
@@ -109,11 +109,10 @@ class Embeddings(Analysis):
             )
         )
 
-    def lines(self, record: Record) -> list[str]:
-        found = cast(WordVectors, record)
-        if not found.has_words:
+    def lines(self, record: WordVectors) -> list[str]:
+        if not record.has_words:
             return ["no word similarity: the tokens are subwords, not words"]
-        if not found.spearman:
+        if not record.spearman:
             return ["no word similarity: give the benchmarks as benchmarks=FOLDER"]
         return []
 

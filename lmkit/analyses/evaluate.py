@@ -6,7 +6,7 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -111,20 +111,19 @@ class Evaluate(Analysis):
             )
         )
 
-    def variant(self, record: Record) -> str:
-        found = cast(Evaluation, record)
-        return f"{found.method}_{found.split}{'_last' if self.checkpoint == 'last' else ''}"
+    def variant(self, record: Evaluation) -> str:
+        return f"{record.method}_{record.split}{'_last' if self.checkpoint == 'last' else ''}"
 
-    def lines(self, record: Record) -> list[str]:
-        found, lines = cast(Evaluation, record), []
-        if found.search_diverged:
-            points = len(found.search_points) + found.search_diverged
+    def lines(self, record: Evaluation) -> list[str]:
+        lines = []
+        if record.search_diverged:
+            points = len(record.search_points) + record.search_diverged
             lines.append(
-                f"at {found.search_diverged} of {points} points of the search the perplexity is "
+                f"at {record.search_diverged} of {points} points of the search the perplexity is "
                 "not finite"
             )
         at_edge = "the best {0} is at the edge of method.{0}_grid: widen it"
-        return lines + [at_edge.format(name) for name in found.at_edge]
+        return lines + [at_edge.format(name) for name in record.at_edge]
 
     def _search(self, subject: Subject) -> tuple[dict[str, object], dict[str, float]]:
         """What is stored of a search on valid, and the best values."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
@@ -129,16 +129,15 @@ class Predictions(Analysis):
         better, worse = self._margins(of_run)
         return Recorded(self._measured(of_run, better, worse))
 
-    def lines(self, record: Record) -> list[str]:
-        found = cast(PredictionsRecord, record)
-        lines = [_line(each) for each in found.contexts[:SHOWN]]
-        for title, margins in (("better", found.better), ("worse", found.worse)):
+    def lines(self, record: PredictionsRecord) -> list[str]:
+        lines = [_line(each) for each in record.contexts[:SHOWN]]
+        for title, margins in (("better", record.better), ("worse", record.worse)):
             if margins:
-                lines.append(f"where it is {title} than {found.compared_with}:")
+                lines.append(f"where it is {title} than {record.compared_with}:")
                 lines += [_line(each) for each in margins]
-        if found.top1 is not None and found.top5 is not None:
-            shares = f"{found.top1:.1%} are first, {found.top5:.1%} among five"
-            lines.append(f"of {len(found.hit_positions):,} words at random {shares}")
+        if record.top1 is not None and record.top5 is not None:
+            shares = f"{record.top1:.1%} are first, {record.top5:.1%} among five"
+            lines.append(f"of {len(record.hit_positions):,} words at random {shares}")
         return lines
 
     def _measured(

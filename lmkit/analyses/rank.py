@@ -128,18 +128,16 @@ class Rank(Analysis):
             arrays["weight_singular_values"] = weight.singular_values.cpu().numpy()
         return Recorded(record, arrays)
 
-    def variant(self, record: Record) -> str:
-        found = cast(Ranks, record)
+    def variant(self, record: Ranks) -> str:
         last = "_last" if self.checkpoint == "last" else ""
-        return f"{found.split}_{found.matrix}_{found.num_contexts}{last}"
+        return f"{record.split}_{record.matrix}_{record.num_contexts}{last}"
 
-    def lines(self, record: Record) -> list[str]:
-        found = cast(Ranks, record)
+    def lines(self, record: Ranks) -> list[str]:
         lines = [
             f"{measure.replace('_', ' ')} is unresolved: {why}"
-            for measure, why in found.spectrum["unresolved"].items()
+            for measure, why in record.spectrum["unresolved"].items()
         ]
-        lost = found.no_bits_per_byte
+        lost = record.no_bits_per_byte
         return [*lines, f"no bits per byte: {lost}"] if lost else lines
 
     @classmethod

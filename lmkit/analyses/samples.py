@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count, require_positive
@@ -88,6 +87,5 @@ class Samples(Analysis):
             )
         )
 
-    def lines(self, record: Record) -> Sequence[str]:
-        texts = cast(SampledTexts, record).texts
-        return [f"\ntext {number}\n{text}" for number, text in enumerate(texts, 1)]
+    def lines(self, record: SampledTexts) -> Sequence[str]:
+        return [f"\ntext {number}\n{text}" for number, text in enumerate(record.texts, 1)]

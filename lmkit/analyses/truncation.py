@@ -87,9 +87,8 @@ class Truncation(Analysis):
             )
         )
 
-    def variant(self, record: Record) -> str:
-        found = cast(Truncations, record)
-        return f"{found.split}_{found.num_contexts}"
+    def variant(self, record: Truncations) -> str:
+        return f"{record.split}_{record.num_contexts}"
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:

@@ -6,7 +6,6 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import cast
 
 import numpy as np
 from pydantic import Field
@@ -137,9 +136,9 @@ class Responses(Analysis):
             )
         )
 
-    def lines(self, record: Record) -> list[str]:
+    def lines(self, record: ResponseScores) -> list[str]:
         """Some contexts, evenly spaced, what was said, and the best response."""
-        kept = cast(ResponseScores, record).responses
+        kept = record.responses
         lines: list[str] = []
         for each in (kept[i] for i in evenly(len(kept), min(self.shown, len(kept)))):
             said = f"  said:     {' '.join(each.reference)}"

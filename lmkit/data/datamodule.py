@@ -89,11 +89,7 @@ class WindowsDataModule(DataModule):
         return TrainWindows(self.train_columns, self.bptt, self.max_length_delta, self.seed)
 
     def eval_batches(self, split: str) -> EvalWindows:
-        """Fixed windows over `split`; train is laid out as valid is.
-
-        Raises:
-            UserError: `split` is not train, valid or test, or too short for its columns.
-        """
+        """Fixed windows over `split`; train is laid out as valid is."""
         return EvalWindows(self.corpus.columns(split, self.num_columns(split)), self.eval_length)
 
     def one_column(

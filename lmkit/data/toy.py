@@ -17,8 +17,6 @@ indices in the order of the text: the word before the last one, the last one. Al
 
 from __future__ import annotations
 
-import hashlib
-import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import cache, cached_property
@@ -31,6 +29,7 @@ from lmkit.data.random_stream import random_stream
 from lmkit.data.text_files import SPLITS
 from lmkit.data.tokenizer import EOS
 from lmkit.errors.user_error import UserError, require_count, require_number
+from lmkit.runs.checksums import sha256_of_values
 
 EOS_ID = 0
 BEFORE_WEIGHT = 0.6  # how much the word before the last one tells, relative to the last one
@@ -202,7 +201,7 @@ class ToyLanguage(Corpus):
             "num_tokens": self.num_tokens,
             "seed": self.seed,
         }
-        return hashlib.sha256(json.dumps(parameters, sort_keys=True).encode()).hexdigest()
+        return sha256_of_values(parameters)
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
         """Draws the splits.

@@ -10,7 +10,6 @@ Shapes: S steps of a column, C columns, N contexts, T window length, D size of a
 from __future__ import annotations
 
 import hashlib
-import json
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property, lru_cache
@@ -23,6 +22,7 @@ from lmkit.data.corpus import Corpus, TextSize, TextSplits
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError, require_choice
 from lmkit.experiment.make import make
+from lmkit.runs.checksums import sha256_of_values
 from lmkit.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # they import torch, which reporting a finished run does without
@@ -103,7 +103,7 @@ class TrunkContexts(Corpus):
     def fingerprint(self) -> str:
         """Fingerprint of the text and of all that decides its contexts: the data of the run."""
         decides = self._decides() | {"text": self.text.fingerprint(), "dtype": self.dtype}
-        return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()
+        return sha256_of_values(decides)
 
     def load(self, vocabulary: Sequence[str] | None = None) -> ContextSplits:
         return ContextSplits.of(self._text_splits(vocabulary), self)

@@ -9,8 +9,6 @@ Shapes: S steps of a column, C columns, T window length, D size of a context.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -26,7 +24,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
 from lmkit.presentation.quantities import data_size
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
-from lmkit.runs.checksums import verify, write_checked
+from lmkit.runs.checksums import sha256_of_values, verify, write_checked
 from lmkit.runs.lock import LockHeld, RunLock
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
@@ -50,8 +48,7 @@ class Contents(NamedTuple):
 
     @property
     def path(self) -> Path:
-        key = json.dumps([self.decides, self.shape, self.dtype], sort_keys=True)
-        digest = hashlib.sha256(key.encode()).hexdigest()
+        digest = sha256_of_values([self.decides, self.shape, self.dtype])
         return cache.cache_folder() / f"{self.label}-{digest[:16]}" / cache.FILE
 
 

@@ -25,6 +25,11 @@ _LINE_BYTES = len(b"# sha256 \n") + 64
 _PIECE_BYTES = 1 << 20
 
 
+def sha256_of_values(content: object) -> str:
+    """SHA-256 (hex) of plain data, whatever the order of keys."""
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+
+
 def checked_json(
     content: Mapping[str, Any], *, indent: int | None = None, allow_nan: bool = True
 ) -> bytes:
@@ -35,7 +40,7 @@ def checked_json(
     Raises: ValueError for a number that is not finite, unless `allow_nan`.
     """
     plain = json.loads(json.dumps(content, allow_nan=allow_nan))
-    text = json.dumps({**plain, KEY: _sha256_of_values(plain)}, indent=indent)
+    text = json.dumps({**plain, KEY: sha256_of_values(plain)}, indent=indent)
     return f"{text}\n".encode()
 
 
@@ -157,12 +162,8 @@ def _require_checksum(content: dict[str, Any]) -> None:
     """Takes the checksum out of `content`. Raises: ValueError unless it is right."""
     if KEY not in content:
         raise ValueError(f"its {KEY} is missing")
-    if content.pop(KEY) != _sha256_of_values(content):
+    if content.pop(KEY) != sha256_of_values(content):
         raise _other_content()
-
-
-def _sha256_of_values(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
 def _other_content() -> ValueError:

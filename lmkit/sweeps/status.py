@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import glob
-import hashlib
-import json
 import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.checksums import sha256_of_values
 from lmkit.runs.code import code_sha256
 from lmkit.runs.finished import standing
 from lmkit.runs.folder import RunFolder
@@ -146,7 +145,7 @@ def text_key(config: Mapping[str, Any]) -> str:
     """Equal for configurations with the same text, whose epochs have as many tokens."""
     names = ("name", "title", "short_title")
     data = {key: value for key, value in config.get("data", {}).items() if key not in names}
-    return hashlib.sha256(json.dumps(data, sort_keys=True).encode()).hexdigest()[:12]
+    return sha256_of_values(data)[:12]
 
 
 def finished_runs(runs_dir: Path, name: str) -> Iterator[tuple[RunFolder, Result]]:

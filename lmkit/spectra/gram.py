@@ -107,18 +107,17 @@ class GramAccumulator:
 
     def _flush(self) -> None:
         if self._block_NV is not None and self._waiting:
-            block_NV = self._block_NV[: self._waiting]
-            panel = PANEL_CPU if self.device.type == "cpu" else PANEL_GPU
-            update_upper(self._gram_VV, block_NV, panel)
+            update_upper(self._gram_VV, self._block_NV[: self._waiting])
             self._waiting = 0
 
 
-def update_upper(gram_VV: Tensor, block_NV: Tensor, panel: int) -> None:
+def update_upper(gram_VV: Tensor, block_NV: Tensor) -> None:
     """gram += block^T block in (at least) the upper triangle, in place.
 
     Each panel of columns is multiplied with itself and those to its right: half of a full product,
     and as fast as BLAS's symmetric update, on any device and on PyTorch's own threads.
     """
+    panel = PANEL_CPU if gram_VV.device.type == "cpu" else PANEL_GPU
     for start in range(0, gram_VV.shape[0], panel):
         stop = start + panel
         gram_VV[start:stop, start:].addmm_(block_NV[:, start:stop].T, block_NV[:, start:])

@@ -28,7 +28,7 @@ from threadpoolctl import threadpool_limits
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.gram import PANEL_CPU, PANEL_GPU, update_upper
+from lmkit.spectra.gram import update_upper
 from lmkit.spectra.measures import RESOLUTION
 
 ITERATIONS = 3  # each shrinks what is missing of the subspace by (sigma_{C+1} / sigma_C)^2
@@ -77,7 +77,7 @@ def count_above(rest_NV: Tensor, limit: float) -> int:
         return int((torch.linalg.svdvals(rest_NV) > limit).sum())
     tall = rest_NV if rest_NV.shape[0] >= rest_NV.shape[1] else rest_NV.T
     shifted_MM = tall.new_zeros(tall.shape[1], tall.shape[1])
-    update_upper(shifted_MM, tall, PANEL_GPU if tall.is_cuda else PANEL_CPU)
+    update_upper(shifted_MM, tall)
     shifted_MM.diagonal().sub_(limit**2)
     return _positive_eigenvalues(shifted_MM)
 

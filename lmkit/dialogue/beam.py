@@ -42,22 +42,18 @@ class Answered(NamedTuple):
     answers: list[Replies]
 
 
-class BeamSearch:
+class BeamSearch(NamedTuple):
     """The responses of the highest log P that a beam of hypotheses finds.
 
     At each word the search keeps the `size` best continuations of all hypotheses of a context. A
     hypothesis that has ended stays among them, and its log P stays as it is. The search is over
     when the best `n_best` have ended, since nothing can overtake them then, or at `max_words`,
     where what has not ended counts as it is. `<unk>` is never chosen.
-
-    Args:
-        size: hypotheses kept for each context.
-        max_words: of a response.
-        n_best: responses returned for each context, at most `size`.
     """
 
-    def __init__(self, size: int, max_words: int, n_best: int) -> None:
-        self.size, self.max_words, self.n_best = size, max_words, n_best
+    size: int  # hypotheses kept for each context
+    max_words: int  # of a response
+    n_best: int  # responses returned for each context, at most `size`
 
     def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
         """The responses to each context of the batch, the best first."""

@@ -6,6 +6,7 @@ Yang et al. 2018, tables 1 and 2; Merity et al. 2018, tables 1 and 2.
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -37,45 +38,35 @@ class Evaluation(Record):
     at_edge: list[str] = Field(default_factory=list)
 
 
+@dataclass(kw_only=True, eq=False)
 class Evaluate(Analysis):
-    """Predicts a split by a method, whose values may first be searched on valid.
-
-    Args:
-        method: what predicts.
-        split: train, valid or test.
-        checkpoint: best or last.
-        search: whether to use the values from the method's grids that are best on valid.
-        search_tokens: predicted tokens of valid used by the search, from the first; None: all.
-    """
+    """Predicts a split by a method, whose values may first be searched on valid."""
 
     name, record, title = "evaluate", Evaluation, "Perplexity by method"
 
-    def __init__(
-        self,
-        *,
-        method: Method,
-        split: str,
-        checkpoint: str,
-        search: bool,
-        search_tokens: int | None,
-    ) -> None:
+    method: Method  # what predicts
+    split: str  # train, valid or test
+    checkpoint: str  # best or last
+    search: bool  # whether to use the values from the method's grids that are best on valid
+    search_tokens: int | None  # predicted tokens of valid for it, from the first; None: all
+
+    def __post_init__(self) -> None:
         from lmkit.evaluation.method import Method  # brings torch, as the method has
 
+        method = self.method
         if not isinstance(method, Method):
             raise UserError(
                 f"method._target_ must name a Method, but makes a {type(method).__name__}"
             )
-        require_choice("split", split, ("train", "valid", "test"))
-        require_choice("checkpoint", checkpoint, ("best", "last"))
-        require_flag("search", search)
-        if search_tokens is not None:
-            require_count("search_tokens", search_tokens)
-        if search and not method.grid:
+        require_choice("split", self.split, ("train", "valid", "test"))
+        require_choice("checkpoint", self.checkpoint, ("best", "last"))
+        require_flag("search", self.search)
+        if self.search_tokens is not None:
+            require_count("search_tokens", self.search_tokens)
+        if self.search and not method.grid:
             raise UserError(
                 f"search=true: method={method.kind} has nothing to search; choose cache or dynamic"
             )
-        self.method, self.split, self.checkpoint = method, split, checkpoint
-        self.search, self.search_tokens = search, search_tokens
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.perplexity import text_content, text_perplexity

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pydantic import Field
@@ -71,51 +72,34 @@ class PredictionsRecord(Record):
     worse: list[Prediction] = Field(default_factory=list)
 
 
+@dataclass(kw_only=True, eq=False)
 class Predictions(Analysis):
-    """The likeliest next words at contexts, hits at random, and the largest margins to a run.
-
-    Args:
-        split: train, valid or test.
-        published: whether the papers' contexts are among them, where the split is theirs.
-        positions: of the user's own contexts.
-        texts: the user's own contexts by their words.
-        random: number of contexts at random positions.
-        hits: number of random positions for the hit rate.
-        compared_with: the one run that the others are compared with; None: none.
-        margins: contexts, each way, with the largest margins between a run and that one.
-        seed: of all that is random.
-    """
+    """The likeliest next words at contexts, hits at random, and the largest margins to a run."""
 
     name, record, title = "predictions", PredictionsRecord, "Predictions"
 
-    def __init__(
-        self,
-        *,
-        split: str,
-        published: bool,
-        positions: Sequence[int],
-        texts: Sequence[str],
-        random: int,
-        hits: int,
-        compared_with: str | None,
-        margins: int,
-        seed: int,
-    ) -> None:
-        require_choice("split", split, ("train", "valid", "test"))
-        require_flag("published", published)
-        counts = {"random": random, "hits": hits, "margins": margins, "seed": seed}
-        for option, count in counts.items():
-            require_count(option, count, 0)
-        require_list("positions", positions, "[70,300]", may_be_empty=True)
-        require_list("texts", texts, "[the company said]", may_be_empty=True)
-        if any(not isinstance(text, str) for text in texts):
-            raise UserError(f"texts must be a list such as [the company said], not {texts!r}")
-        self.split, self.published = split, published
-        self.positions, self.texts = positions, texts
-        self.random, self.hits, self.margins, self.seed = random, hits, margins, seed
-        self.compared_with = None
-        if compared_with is not None:
-            self.compared_with = select_run("compared_with", compared_with)
+    split: str  # train, valid or test
+    published: bool  # whether the papers' contexts are among them, where the split is theirs
+    positions: Sequence[int]  # of the user's own contexts
+    texts: Sequence[str]  # the user's own contexts, by their words
+    random: int  # number of contexts at random positions
+    hits: int  # number of random positions for the hit rate
+    compared_with: str | None  # the one run that the others are compared with; None: none
+    margins: int  # contexts, each way, with the largest margins between a run and that one
+    seed: int  # of all that is random
+
+    def __post_init__(self) -> None:
+        require_choice("split", self.split, ("train", "valid", "test"))
+        require_flag("published", self.published)
+        for option in ("random", "hits", "margins", "seed"):
+            require_count(option, getattr(self, option), 0)
+        require_list("positions", self.positions, "[70,300]", may_be_empty=True)
+        require_list("texts", self.texts, "[the company said]", may_be_empty=True)
+        if any(not isinstance(text, str) for text in self.texts):
+            raise UserError(f"texts must be a list such as [the company said], not {self.texts!r}")
+        self._other_run = None
+        if self.compared_with is not None:
+            self._other_run = select_run("compared_with", self.compared_with)
         self._other: SplitReader | None = None  # of that run
 
     def measure(self, subject: Subject) -> Recorded:
@@ -187,14 +171,14 @@ class Predictions(Analysis):
 
     def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
         """Positions at which the run is much better, and much worse, than the other one."""
-        if self.compared_with is None:
+        if self._other_run is None:
             return [], []
-        path = self.compared_with.folder.path
+        path = self._other_run.folder.path
         if path.resolve() == reader.run.folder.path.resolve():
             return [], []
         if self._other is None:
             try:
-                self._other = reader.reader_of(self.compared_with)
+                self._other = reader.reader_of(self._other_run)
             except UserError as error:
                 raise UserError(f"compared_with={path}: {error}") from None
         if not reader.reads_as(self._other):

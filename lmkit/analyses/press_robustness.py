@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
@@ -39,18 +40,9 @@ class RanksUnderNoise(Record):
     effective_ranks: dict[str, list[int | None]]  # by epsilon; None: more than the true rank
 
 
+@dataclass(kw_only=True, eq=False)
 class PressRobustness(Analysis):
-    """Press's rank of log P reduced to rank ten, after round trips and with noise.
-
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most and more than ten; None: all.
-        factorisation: svd, as published, or qr.
-        round_trips: how often the matrix is factorised and multiplied back.
-        noise: c of the noises' variance c / words^2.
-        seed: of the noise.
-        checkpoint: best or last.
-    """
+    """Press's rank of log P reduced to rank ten, after round trips and with noise."""
 
     name, record, title = "press_robustness", RanksUnderNoise, "Robustness of the rank"
     caption = (
@@ -58,28 +50,23 @@ class PressRobustness(Analysis):
         "Lines: by random-matrix theory."
     )
 
-    def __init__(
-        self,
-        *,
-        split: str,
-        contexts: int | None,
-        factorisation: str,
-        round_trips: int,
-        noise: Sequence[float],
-        seed: int,
-        checkpoint: str,
-    ) -> None:
-        require_choice("factorisation", factorisation, ("svd", "qr"))
-        require_choice("checkpoint", checkpoint, ("best", "last"))
-        require_count("round_trips", round_trips, 0)
-        require_count("seed", seed, 0)
-        require_list("noise", noise)
-        for c in noise:
+    split: str  # train, valid or test
+    contexts: int | None  # how many, from the split's start, at most, more than ten; None: all
+    factorisation: str  # svd, as published, or qr
+    round_trips: int  # how often the matrix is factorised and multiplied back
+    noise: Sequence[float]  # c of the noises' variance c / words^2
+    seed: int  # of the noise
+    checkpoint: str  # best or last
+
+    def __post_init__(self) -> None:
+        require_choice("factorisation", self.factorisation, ("svd", "qr"))
+        require_choice("checkpoint", self.checkpoint, ("best", "last"))
+        require_count("round_trips", self.round_trips, 0)
+        require_count("seed", self.seed, 0)
+        require_list("noise", self.noise)
+        for c in self.noise:
             require_positive("noise", c)
-        self.first = FirstContexts(split, contexts, least=11)
-        self.factorisation, self.round_trips = factorisation, round_trips
-        self.noise, self.seed = list(noise), seed
-        self.checkpoint = checkpoint
+        self.first = FirstContexts(self.split, self.contexts, least=11)
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.rank_robustness import RobustnessOptions, study

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count, require_positive
@@ -20,40 +21,28 @@ class SampledTexts(Record):
     texts: list[str]
 
 
+@dataclass(kw_only=True, eq=False)
 class Samples(Analysis):
-    """Texts that continue a prompt.
-
-    Args:
-        prompt: words to continue; None: the start of a sentence.
-        texts: how many.
-        length: words of each, or subwords.
-        temperature: of the distribution; below 1 the likelier words become likelier still.
-        top_k: how many of the likeliest words to sample from; None: all.
-        seed: of the draws.
-    """
+    """Texts that continue a prompt."""
 
     name, record, title = "samples", SampledTexts, "Generated text"
 
-    def __init__(
-        self,
-        *,
-        prompt: str | None,
-        texts: int,
-        length: int,
-        temperature: float,
-        top_k: int | None,
-        seed: int,
-    ) -> None:
-        if not isinstance(prompt, str | None):
-            raise UserError(f"prompt must be a text, but is {prompt!r}; quote it")
-        require_count("texts", texts)
-        require_count("length", length)
-        require_positive("temperature", temperature)
-        if top_k is not None:
-            require_count("top_k", top_k)
-        require_count("seed", seed, 0)
-        self.prompt, self.num_texts, self.length = prompt, texts, length
-        self.temperature, self.top_k, self.seed = temperature, top_k, seed
+    prompt: str | None  # words to continue; None: the start of a sentence
+    texts: int  # how many
+    length: int  # words of each, or subwords
+    temperature: float  # of the distribution; below 1 the likelier words become likelier still
+    top_k: int | None  # how many of the likeliest words to sample from; None: all
+    seed: int  # of the draws
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.prompt, str | None):
+            raise UserError(f"prompt must be a text, but is {self.prompt!r}; quote it")
+        require_count("texts", self.texts)
+        require_count("length", self.length)
+        require_positive("temperature", self.temperature)
+        if self.top_k is not None:
+            require_count("top_k", self.top_k)
+        require_count("seed", self.seed, 0)
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.evaluation.generate import generate
@@ -69,7 +58,7 @@ class Samples(Analysis):
             drawn = generate(
                 model,
                 start or [tokenizer.line_end()],
-                num_texts=self.num_texts,
+                num_texts=self.texts,
                 length=self.length,
                 temperature=self.temperature,
                 top_k=self.top_k,

@@ -5,6 +5,7 @@ Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from importlib.metadata import version
 
 import numpy as np
@@ -58,55 +59,43 @@ class ResponseScores(Record):
     responses: list[Replies]
 
 
+@dataclass(kw_only=True, eq=False)
 class Responses(Analysis):
-    """What models answer to contexts, and how good that is.
-
-    Args:
-        split: train, valid or test.
-        pairs: how many contexts of the split are answered, evenly spaced; None or "all": all.
-            Perplexity is of all of them.
-        beam: hypotheses that the search keeps.
-        max_words: of a response.
-        n_best: responses to each context.
-        samples: contexts, evenly spaced, whose responses are kept.
-        shown: how many of these are printed.
-        smoothing: of BLEU, "exp" or "program" (`dialogue.scores`).
-    """
+    """What models answer to contexts, and how good that is."""
 
     name, record, title = "dialogue", ResponseScores, "Responses"
 
-    def __init__(
-        self,
-        *,
-        split: str,
-        pairs: int | str | None,
-        beam: int,
-        max_words: int,
-        n_best: int,
-        samples: int,
-        shown: int,
-        smoothing: str,
-    ) -> None:
-        require_choice("split", split, SPLITS)
-        if pairs not in (None, "all"):
-            require_count("pairs", pairs)
-        counts = {"beam": beam, "max_words": max_words, "n_best": n_best, "samples": samples}
-        for option, count in counts.items():
-            require_count(option, count)
-        require_count("shown", shown, 0)
-        require_choice("smoothing", smoothing, SMOOTHINGS)
-        if n_best > beam:
-            raise UserError(f"n_best must be at most beam, which is {beam}, but is {n_best}")
-        self.split, self.beam, self.max_words, self.n_best = split, beam, max_words, n_best
-        self.pairs = pairs if isinstance(pairs, int) else None
-        self.samples, self.shown, self.smoothing = samples, shown, smoothing
+    split: str  # train, valid or test
+    # how many contexts of the split are answered, evenly spaced; None or "all": all. Perplexity is
+    # of all of them
+    pairs: int | str | None
+    beam: int  # hypotheses that the search keeps
+    max_words: int  # of a response
+    n_best: int  # responses to each context
+    samples: int  # contexts, evenly spaced, whose responses are kept
+    shown: int  # how many of these are printed
+    smoothing: str  # of BLEU, "exp" or "program" (`dialogue.scores`)
+
+    def __post_init__(self) -> None:
+        require_choice("split", self.split, SPLITS)
+        if self.pairs not in (None, "all"):
+            require_count("pairs", self.pairs)
+        for option in ("beam", "max_words", "n_best", "samples"):
+            require_count(option, getattr(self, option))
+        require_count("shown", self.shown, 0)
+        require_choice("smoothing", self.smoothing, SMOOTHINGS)
+        if self.n_best > self.beam:
+            raise UserError(
+                f"n_best must be at most beam, which is {self.beam}, but is {self.n_best}"
+            )
 
     def measure(self, subject: Subject) -> Recorded:
         # brings torch, which the report does without
         from lmkit.dialogue.beam import BeamSearch, answer
 
         search = BeamSearch(self.beam, self.max_words, self.n_best)
-        answered = answer(subject.loaded_run, self.split, self.pairs, search)
+        num_pairs = self.pairs if isinstance(self.pairs, int) else None
+        answered = answer(subject.loaded_run, self.split, num_pairs, search)
         answers = answered.answers
         first = [each.responses[0] for each in answers]
         references = [a.reference for a in answers]

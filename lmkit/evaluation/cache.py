@@ -15,9 +15,9 @@ text on; the AWD-LSTM authors' program predicts the first `window` words without
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import NamedTuple
 
@@ -44,42 +44,37 @@ class Setting(NamedTuple):
     weight: float
 
 
+@dataclass(kw_only=True, eq=False)
 class Cache(Method):
-    """The cache pointer.
-
-    Args:
-        window: contexts that are remembered.
-        theta: inverse temperature of the similarity.
-        weight: lambda, the cache's weight in the mixture; 0: only the model.
-        window_grid, theta_grid, weight_grid: of a search.
-    """
+    """The cache pointer."""
 
     kind = "cache"
 
-    def __init__(
-        self,
-        *,
-        window: int,
-        theta: float,
-        weight: float,
-        window_grid: Sequence[int],
-        theta_grid: Sequence[float],
-        weight_grid: Sequence[float],
-    ) -> None:
-        require_values("window", window, window_grid, require_count)
-        require_values("theta", theta, theta_grid, require_positive)
-        require_values("weight", weight, weight_grid, require_rate)
-        self.setting = Setting(window, theta, weight)
-        grids = (window_grid, theta_grid, weight_grid)
+    window: int  # contexts that are remembered
+    theta: float  # inverse temperature of the similarity
+    weight: float  # lambda, the cache's weight in the mixture; 0: only the model
+    window_grid: Sequence[int]  # of a search
+    theta_grid: Sequence[float]
+    weight_grid: Sequence[float]
+
+    def __post_init__(self) -> None:
+        require_values("window", self.window, self.window_grid, require_count)
+        require_values("theta", self.theta, self.theta_grid, require_positive)
+        require_values("weight", self.weight, self.weight_grid, require_rate)
+        grids = (self.window_grid, self.theta_grid, self.weight_grid)
         self.grid = dict(zip(Setting._fields, map(list, grids), strict=True))
+
+    @property
+    def setting(self) -> Setting:
+        """Its own."""
+        return Setting(self.window, self.theta, self.weight)
 
     def options(self) -> dict[str, object]:
         return self.setting._asdict()
 
     def at(self, options: Mapping[str, float]) -> Cache:
-        chosen = copy.copy(self)
-        chosen.setting = Setting(int(options["window"]), options["theta"], options["weight"])
-        return chosen
+        window, theta, weight = (options[name] for name in Setting._fields)
+        return replace(self, window=int(window), theta=theta, weight=weight)
 
     def search_length(self) -> int:
         return BLOCK

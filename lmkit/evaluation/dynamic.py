@@ -19,10 +19,10 @@ leaves it in training mode, with DropConnect on.
 
 from __future__ import annotations
 
-import copy
 import hashlib
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
@@ -174,50 +174,42 @@ class Adaptation:
         torch._foreach_copy_(self.values, self.trained)
 
 
+@dataclass(kw_only=True, eq=False)
 class Dynamic(Method):
-    """Dynamic evaluation.
-
-    Args:
-        lr, decay, epsilon: eta, lambda and epsilon of the formula above.
-        convention: of these rates: "paper", the formula; "code", the code's first version.
-        length: tokens of a segment, between two steps, and of the statistics' windows.
-        batch_size: columns of the training text, for the statistics.
-        lr_grid, decay_grid: of a search, same convention.
-    """
+    """Dynamic evaluation."""
 
     kind = "dynamic"
 
-    def __init__(
-        self,
-        *,
-        lr: float,
-        decay: float,
-        epsilon: float,
-        convention: str,
-        length: int,
-        batch_size: int,
-        lr_grid: Sequence[float],
-        decay_grid: Sequence[float],
-    ) -> None:
+    lr: float  # eta, lambda and epsilon of the formula above
+    decay: float
+    epsilon: float
+    convention: str  # of these rates: "paper", the formula; "code", the code's first version
+    length: int  # tokens of a segment, between two steps, and of the statistics' windows
+    batch_size: int  # columns of the training text, for the statistics
+    lr_grid: Sequence[float]  # of a search, same convention
+    decay_grid: Sequence[float]
+
+    def __post_init__(self) -> None:
         at_least_0 = partial(require_at_least, minimum=0)
-        require_values("lr", lr, lr_grid, at_least_0)
-        require_values("decay", decay, decay_grid, at_least_0)
-        require_positive("method.epsilon", epsilon)
-        require_choice("method.convention", convention, ("paper", "code"))
-        require_count("method.length", length)
-        require_count("method.batch_size", batch_size)
-        self.rates, self.convention = Rates(lr, decay, epsilon), convention
-        self.length, self.batch_size = length, batch_size
-        self.grid = {"lr": list(lr_grid), "decay": list(decay_grid)}
+        require_values("lr", self.lr, self.lr_grid, at_least_0)
+        require_values("decay", self.decay, self.decay_grid, at_least_0)
+        require_positive("method.epsilon", self.epsilon)
+        require_choice("method.convention", self.convention, ("paper", "code"))
+        require_count("method.length", self.length)
+        require_count("method.batch_size", self.batch_size)
+        self.grid = {"lr": list(self.lr_grid), "decay": list(self.decay_grid)}
+
+    @property
+    def rates(self) -> Rates:
+        """As they are given."""
+        return Rates(self.lr, self.decay, self.epsilon)
 
     def options(self) -> dict[str, object]:
         sizes = {"length": self.length, "batch_size": self.batch_size}
         return self.rates._asdict() | {"convention": self.convention} | sizes
 
     def at(self, options: Mapping[str, float]) -> Dynamic:
-        chosen = copy.copy(self)
-        chosen.rates = self.rates._replace(**options)
-        return chosen
+        return replace(self, lr=options["lr"], decay=options["decay"])
 
     def search_length(self) -> int:
         return self.length

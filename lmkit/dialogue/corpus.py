@@ -78,22 +78,11 @@ class DialogueSplits(NamedTuple):
         return np.bincount(self.train.words_W, minlength=len(self.vocabulary))
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class DialogueCorpus(Corpus):
     """The dialogues in `root`/`folder`/{train,valid,test}.tsv.
 
-    Args:
-        name, title, short_title: see `Corpus`.
-        root: folder that holds the corpora; None where the user has not said it yet.
-        folder: the corpus's own folder below `root`, "." where `root` is that folder.
-        tokenizer: NLTK's "word_punct" (letters and digits, or other signs, as in Zhao et al. 2017)
-            or "treebank" (as in the Penn Treebank), or "spaces" for text that is tokenised already.
-        lowercase: whether words are put into lower case.
-        num_words: size of the vocabulary: the most frequent words of train, <eos> and <unk>
-            included.
-        train_dialogues: number of dialogues, from the start of train, to train on; None: all. The
-            vocabulary comes from these.
-
-    Raises: UserError naming the option.
+    The constructor's arguments are the fields. Raises: UserError naming the option.
     """
 
     splits = DialogueSplits
@@ -101,28 +90,28 @@ class DialogueCorpus(Corpus):
         "windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_softmax sets"
     )
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        root: str | None,
-        folder: str,
-        tokenizer: str,
-        lowercase: bool,
-        num_words: int,
-        train_dialogues: int | None,
-        title: str | None = None,
-        short_title: str | None = None,
-    ) -> None:
-        super().__init__(name, title, short_title)
-        require_choice("data.tokenizer", tokenizer, TOKENIZERS)
-        require_flag("data.lowercase", lowercase)
-        require_count("data.num_words", num_words, len(SPECIAL) + 1)
-        if train_dialogues is not None:
-            require_count("data.train_dialogues", train_dialogues)
-        self.files = SplitFiles(root, folder, ".tsv")
-        self.tokenizer, self.lowercase = tokenizer, lowercase
-        self.num_words, self.train_dialogues = num_words, train_dialogues
+    name: str  # with the titles: see `Corpus`
+    title: str | None = None
+    short_title: str | None = None
+    root: str | None  # folder that holds the corpora; None where the user has not said it yet
+    folder: str  # the corpus's own folder below `root`, "." where `root` is that folder
+    # NLTK's "word_punct" (letters and digits, or other signs, as in Zhao et al. 2017) or "treebank"
+    # (as in the Penn Treebank), or "spaces" for text that is tokenised already
+    tokenizer: str
+    lowercase: bool  # whether words are put into lower case
+    num_words: int  # of the vocabulary: the most frequent ones of train, <eos> and <unk> included
+    # how many dialogues, from the start of train, to train on, and to take the vocabulary from;
+    # None: all
+    train_dialogues: int | None
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name, self.title, self.short_title)
+        require_choice("data.tokenizer", self.tokenizer, TOKENIZERS)
+        require_flag("data.lowercase", self.lowercase)
+        require_count("data.num_words", self.num_words, len(SPECIAL) + 1)
+        if self.train_dialogues is not None:
+            require_count("data.train_dialogues", self.train_dialogues)
+        self.files = SplitFiles(self.root, self.folder, ".tsv")
 
     def fingerprint(self) -> str:
         """Of the three files' bytes and of how they are read, without tokenising."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cache, cached_property
 from typing import NamedTuple
 
@@ -128,61 +129,46 @@ MAX_SENTENCE_LENGTH = 1000.0
 CHUNK_ELEMENTS = 2**21  # of an (N, V) array, to bound its memory
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ToyLanguage(Corpus):
-    """Texts of the toy language, and their exact probabilities.
+    """Texts of the toy language, and their exact probabilities."""
 
-    Args:
-        name, title, short_title: see `Corpus`.
-        num_words: size of the vocabulary, `<eos>` (word 0) included.
-        rank: exact rank of the log P matrix over all contexts, at least 3.
-        context_strength: standard deviation of u . B[x] over contexts, in nats, from 0.1 to 4; the
-            larger it is, the more the last two words tell about the next.
-        zipf_exponent: of the frequencies of all words but `<eos>`, from 0 to 4.
-        sentence_length: mean number of tokens of a sentence, `<eos>` included (approximately), from
-            2 to 1000.
-        train_tokens, valid_tokens, test_tokens: sizes of the splits. A split's last sentence may be
-            cut short.
-        seed: of the language and its texts.
-    """
+    name: str  # with the titles: see `Corpus`
+    title: str | None = None
+    short_title: str | None = None
+    num_words: int  # size of the vocabulary, `<eos>` (word 0) included
+    rank: int  # exact rank of the log P matrix over all contexts, at least 3
+    # standard deviation of u . B[x] over contexts, in nats, from 0.1 to 4; the larger it is, the
+    # more the last two words tell about the next
+    context_strength: float
+    zipf_exponent: float  # of the frequencies of all words but `<eos>`, from 0 to 4
+    # mean number of tokens of a sentence, `<eos>` included (approximately), from 2 to 1000
+    sentence_length: float
+    train_tokens: int  # sizes of the splits; a split's last sentence may be cut short
+    valid_tokens: int
+    test_tokens: int
+    seed: int  # of the language and its texts
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        num_words: int,
-        rank: int,
-        context_strength: float,
-        zipf_exponent: float,
-        sentence_length: float,
-        train_tokens: int,
-        valid_tokens: int,
-        test_tokens: int,
-        seed: int,
-        title: str | None = None,
-        short_title: str | None = None,
-    ) -> None:
-        super().__init__(name, title, short_title)
-        require_count("data.num_words", num_words, 5)
-        require_count("data.rank", rank, 3)
-        if rank > num_words:
+    def __post_init__(self) -> None:
+        super().__init__(self.name, self.title, self.short_title)
+        require_count("data.num_words", self.num_words, 5)
+        require_count("data.rank", self.rank, 3)
+        if self.rank > self.num_words:
             raise UserError(
-                f"data.rank must be at most data.num_words = {num_words}, but is {rank}"
+                f"data.rank must be at most data.num_words = {self.num_words}, but is {self.rank}"
             )
-        _require_within("data.context_strength", context_strength, 0.1, MAX_CONTEXT_STRENGTH)
-        _require_within("data.zipf_exponent", zipf_exponent, 0, MAX_ZIPF_EXPONENT)
-        _require_within("data.sentence_length", sentence_length, 2, MAX_SENTENCE_LENGTH)
-        require_count("data.train_tokens", train_tokens, 2)
-        require_count("data.valid_tokens", valid_tokens, 2)
-        require_count("data.test_tokens", test_tokens, 2)
-        require_count("data.seed", seed, 0)
-        self.num_words = num_words
-        self.rank = rank
-        self.context_strength = float(context_strength)
-        self.zipf_exponent = float(zipf_exponent)
-        self.sentence_length = float(sentence_length)
-        self.num_tokens = dict(zip(SPLITS, (train_tokens, valid_tokens, test_tokens), strict=True))
-        self.seed = seed
-        self._chunk = max(1, CHUNK_ELEMENTS // num_words)  # rows of log P at a time
+        _require_within("data.context_strength", self.context_strength, 0.1, MAX_CONTEXT_STRENGTH)
+        _require_within("data.zipf_exponent", self.zipf_exponent, 0, MAX_ZIPF_EXPONENT)
+        _require_within("data.sentence_length", self.sentence_length, 2, MAX_SENTENCE_LENGTH)
+        for split in SPLITS:
+            require_count(f"data.{split}_tokens", getattr(self, f"{split}_tokens"), 2)
+        require_count("data.seed", self.seed, 0)
+        # of which the fingerprint tells 1 from 1.0
+        self.context_strength = float(self.context_strength)
+        self.zipf_exponent = float(self.zipf_exponent)
+        self.sentence_length = float(self.sentence_length)
+        self.num_tokens = {split: getattr(self, f"{split}_tokens") for split in SPLITS}
+        self._chunk = max(1, CHUNK_ELEMENTS // self.num_words)  # rows of log P at a time
 
     @cached_property
     def vocabulary(self) -> tuple[str, ...]:

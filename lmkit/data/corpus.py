@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
+from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from itertools import chain
 from pathlib import Path
@@ -154,70 +155,62 @@ class Corpus(ABC):
         return Sizes(len(corpus.vocabulary), tuple(map(len, splits)))
 
 
+@dataclass(eq=False, repr=False)
 class TextCorpus(Corpus):
     """The corpus in `root`/`folder`, in any of the forms that `TextFiles` reads.
 
-    Args:
-        name, title, short_title: see `Corpus`.
-        root: folder that holds the corpora; None where the user has not said it yet.
-        folder: the corpus's own folder below `root`, "." where `root` is that folder, or the text.
-        field, held_out: see `TextFiles`.
-        train_tokens: how many tokens to train on, from the start of the training text; None for
-            all. The vocabulary is that of the whole text either way. Subwords are those of as many
-            words and ends of lines, so that the text is the same.
-        tokenizer: "spaces" for words between white space, "bpe" for subwords, "hf" for those of
-            a tokenizer of `transformers`.
-        vocab_size: number of subwords, the 256 bytes among them; for "bpe" alone.
-        tokenizer_of: folder of the tokenizer; for "hf" alone.
+    The constructor's arguments are the fields.
 
     Raises:
         UserError: `train_tokens` is not a positive number; `tokenizer` is unknown, or conflicts
         with `vocab_size` or `tokenizer_of`.
     """
 
-    def __init__(
-        self,
-        name: str,
-        root: str | None,
-        folder: str,
-        *,
-        train_tokens: int | None = None,
-        tokenizer: str = "spaces",
-        vocab_size: int | None = None,
-        tokenizer_of: str | None = None,
-        field: str = "text",
-        held_out: float = 0.05,
-        title: str | None = None,
-        short_title: str | None = None,
-    ) -> None:
-        super().__init__(name, title, short_title)
-        if train_tokens is not None:
-            require_count("data.train_tokens", train_tokens)
-        require_choice("data.tokenizer", tokenizer, TOKENIZERS)
-        if tokenizer == "bpe":
-            require_count("data.vocab_size", vocab_size, FEWEST_BYTE_PAIRS)
-            kind = f"BPE {vocab_size:,}"
-        elif vocab_size is not None:
+    name: str  # with the titles: see `Corpus`
+    root: str | None  # folder that holds the corpora; None where the user has not said it yet
+    folder: str  # its own folder below `root`, "." where `root` is that folder, or the text
+    _: KW_ONLY
+    title: str | None = None
+    short_title: str | None = None
+    # how many tokens to train on, from the start of the training text; None for all. The vocabulary
+    # is that of the whole text either way. Subwords are those of as many words and ends of lines,
+    # so that the text is the same
+    train_tokens: int | None = None
+    # "spaces" for words between white space, "bpe" for subwords, "hf" for those of a tokenizer of
+    # `transformers`
+    tokenizer: str = "spaces"
+    vocab_size: int | None = None  # of subwords, the 256 bytes among them; for "bpe" alone
+    tokenizer_of: str | None = None  # folder of the tokenizer; for "hf" alone
+    field: str = "text"  # with `held_out`: see `TextFiles`
+    held_out: float = 0.05
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name, self.title, self.short_title)
+        if self.train_tokens is not None:
+            require_count("data.train_tokens", self.train_tokens)
+        require_choice("data.tokenizer", self.tokenizer, TOKENIZERS)
+        if self.tokenizer == "bpe":
+            require_count("data.vocab_size", self.vocab_size, FEWEST_BYTE_PAIRS)
+            kind = f"BPE {self.vocab_size:,}"
+        elif self.vocab_size is not None:
             raise UserError(
-                f"data.vocab_size={vocab_size} is for data.tokenizer=bpe; with another tokenizer "
-                f"leave it null"
+                f"data.vocab_size={self.vocab_size} is for data.tokenizer=bpe; with another "
+                f"tokenizer leave it null"
             )
-        if (tokenizer == "hf") != (tokenizer_of is not None):
+        if (self.tokenizer == "hf") != (self.tokenizer_of is not None):
             raise UserError(
                 "data.tokenizer=hf and data.tokenizer_of=FOLDER, which holds the tokenizer, need "
                 "each other"
             )
-        if tokenizer_of is not None:
-            require_text("data.tokenizer_of", tokenizer_of)
-            kind = Path(tokenizer_of).name
-        if tokenizer != "spaces":
+        if self.tokenizer_of is not None:
+            require_text("data.tokenizer_of", self.tokenizer_of)
+            kind = Path(self.tokenizer_of).name
+        if self.tokenizer != "spaces":
             self.unit = "subwords"
             self.display_name += f", {kind}"
             self.short_name += f" {kind}"
-        self.train_tokens, self.tokenizer = train_tokens, tokenizer
-        self.vocab_size, self.tokenizer_of = vocab_size, tokenizer_of
         self._made: Subwords | None = None  # once it is needed, or restored
-        self.files = TextFiles(root, folder, field, held_out)
+        self.files = TextFiles(self.root, self.folder, self.field, self.held_out)
 
     def fingerprint(self) -> str:
         """Of the three texts' bytes and of how they are read, without tokenising.

@@ -12,6 +12,7 @@ from __future__ import annotations
 import hashlib
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -66,66 +67,55 @@ class ContextSplits(TextSplits):
         return self._contexts(split, num_columns)
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class TrunkContexts(Corpus):
-    """The contexts of a trunk on its text.
-
-    Args:
-        name, title, short_title: of the contexts.
-        weights_sha256: of the trunk's weights, and of its decoder's.
-        out_dim: D.
-        dtype: of the contexts on the disk, float32 or bfloat16.
-        text: the section of a configuration that makes the text's corpus.
-        root: the folder of the corpora, where that corpus has one.
-    """
+    """The contexts of a trunk on its text. The constructor's arguments are the fields."""
 
     splits = ContextSplits
     goes_with = "windows=bptt or windows=contexts, module=language_model and trunk=fixed"
 
-    def __init__(
-        self,
-        *,
-        name: str,
-        title: str,
-        short_title: str,
-        weights_sha256: str,
-        out_dim: int,
-        dtype: str,
-        text: Mapping[str, Any],
-        root: str | None = None,
-    ) -> None:
-        super().__init__(name, title, short_title)
-        require_choice("trunk.dtype", dtype, ("float32", "bfloat16"))
-        self.weights_sha256, self.out_dim, self.dtype = weights_sha256, out_dim, dtype
-        section = dict(text) | ({"root": root} if "root" in text else {})
-        self.text: Corpus = make(section, "data", Corpus)
-        self.unit = self.text.unit
+    name: str  # with the titles: of the contexts; see `Corpus`
+    title: str
+    short_title: str
+    weights_sha256: str  # of the trunk's weights, and of its decoder's
+    out_dim: int  # D
+    dtype: str  # of the contexts on the disk, float32 or bfloat16
+    text: Mapping[str, Any]  # the section of a configuration that makes the text's corpus
+    root: str | None = None  # the folder of the corpora, where that corpus has one
+
+    def __post_init__(self) -> None:
+        super().__init__(self.name, self.title, self.short_title)
+        require_choice("trunk.dtype", self.dtype, ("float32", "bfloat16"))
+        section = dict(self.text) | ({"root": self.root} if "root" in self.text else {})
+        self.corpus: Corpus = make(section, "data", Corpus)
+        self.unit = self.corpus.unit
 
     def fingerprint(self) -> str:
         """Fingerprint of the text and of all that decides its contexts: the data of the run."""
-        decides = self._decides() | {"text": self.text.fingerprint(), "dtype": self.dtype}
+        decides = self._decides() | {"text": self.corpus.fingerprint(), "dtype": self.dtype}
         return sha256_of_values(decides)
 
     def load(self, vocabulary: Sequence[str] | None = None) -> ContextSplits:
         return ContextSplits.of(self._text_splits(vocabulary), self)
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        return self.text.text_size(split, vocabulary)
+        return self.corpus.text_size(split, vocabulary)
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        return self.text.tokenizer_by(vocabulary)
+        return self.corpus.tokenizer_by(vocabulary)
 
     def tokenizer_json(self) -> str | None:
-        return self.text.tokenizer_json()
+        return self.corpus.tokenizer_json()
 
     def restore_tokenizer(self, json: str | None) -> None:
-        self.text.restore_tokenizer(json)
+        self.corpus.restore_tokenizer(json)
 
     def _decides(self) -> dict[str, object]:
         """What decides the contexts beside the text."""
         return {"version": VERSION, "weights_sha256": self.weights_sha256}
 
     def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
-        text = self.text.load(vocabulary)
+        text = self.corpus.load(vocabulary)
         assert isinstance(text, TextSplits)
         return text
 
@@ -149,18 +139,16 @@ class TrunkContexts(Corpus):
         )
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ContextsOfRun(TrunkContexts):
-    """The contexts of a finished run's trunk on the text that it was trained on.
+    """The contexts of a finished run's trunk on the text that it was trained on."""
 
-    Args:
-        folder: of the run.
-        eval_length: of its evaluation windows: it decides the order of sums.
-        contexts: the arguments of `TrunkContexts`.
-    """
+    folder: str  # of the run
+    eval_length: int  # of its evaluation windows: it decides the order of sums
 
-    def __init__(self, *, folder: str, eval_length: int, **contexts: Any) -> None:
-        super().__init__(**contexts)
-        self.folder, self.eval_length = RunFolder(Path(folder)), eval_length
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._run = RunFolder(Path(self.folder))
         self._has_tokenizer = self.unit != "subwords"
 
     def fingerprint(self) -> str:
@@ -196,11 +184,11 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.training.callbacks.asgd_switch import evaluated_sha256
         from lmkit.training.checkpoint_files import load_checkpoint
 
-        content = load_checkpoint(self.folder.best)
+        content = load_checkpoint(self._run.best)
         if evaluated_sha256(content) != self.weights_sha256:
             raise UserError(
-                f"{self.folder.best} has other weights than those of these contexts: "
-                f"run the command with trunk.of={self.folder.path} again, which is another run"
+                f"{self._run.best} has other weights than those of these contexts: "
+                f"run the command with trunk.of={self._run.path} again, which is another run"
             )
         return content
 
@@ -211,7 +199,7 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.experiment.load import changed_classes, restored_model
         from lmkit.training.language_model import LanguageModel
 
-        changed_classes(self.folder, allowed=False)
+        changed_classes(self._run, allowed=False)
         model, _ = restored_model(self._checkpoint())
         assert isinstance(model, LanguageModel)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
@@ -241,46 +229,33 @@ class ContextsOfRun(TrunkContexts):
             yield output.dropped_TBD
 
 
+@dataclass(kw_only=True, eq=False, repr=False)
 class ContextsOfPretrained(TrunkContexts):
-    """The contexts of a pretrained model of transformers.
+    """The contexts of a pretrained model of transformers."""
 
-    Args:
-        folder: of the model.
-        num_words: V, of its output layer.
-        prefix: the tokens that its tokenizer puts before every text.
-        beginning: the same, one or none, in configurations of earlier runs.
-        window, stride: as of `lmkit rank hf=`.
-        contexts: the arguments of `TrunkContexts`.
-    """
+    folder: str  # of the model
+    num_words: int  # V, of its output layer
+    window: int  # with the stride: as of `lmkit rank hf=`
+    stride: int
+    prefix: Sequence[int] = ()  # the tokens that its tokenizer puts before every text
+    beginning: int | None = None  # the same, one or none, in configurations of earlier runs
 
-    def __init__(
-        self,
-        *,
-        folder: str,
-        num_words: int,
-        window: int,
-        stride: int,
-        prefix: Sequence[int] = (),
-        beginning: int | None = None,
-        **contexts: Any,
-    ) -> None:
-        super().__init__(**contexts)
-        self.folder, self.num_words = folder, num_words
-        self.prefix = tuple(prefix) if beginning is None else (beginning,)
-        self.window, self.stride = window, stride
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.prefix = tuple(self.prefix) if self.beginning is None else (self.beginning,)
 
     def head(self) -> Head:
         return self._loaded().model.head
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        size = self.text.text_size(split, self._text_vocabulary(vocabulary))
+        size = self.corpus.text_size(split, self._text_vocabulary(vocabulary))
         if size is None or not self.prefix:
             return size
         # then all tokens of the first word are predicted, and none of them counts
         return size._replace(first_word_tokens=size.first_word_tokens + 1)
 
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        return self.text.tokenizer_by(self._text_vocabulary(vocabulary))
+        return self.corpus.tokenizer_by(self._text_vocabulary(vocabulary))
 
     def _text_vocabulary(self, vocabulary: Sequence[str]) -> Sequence[str]:
         """Without the output layer's last rows, which stand for no token."""

@@ -6,7 +6,6 @@ L layers.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -31,7 +30,6 @@ class Memory(NamedTuple):
         return Memory(*(part.index_select(0, items) for part in self))
 
 
-@dataclass(kw_only=True, eq=False, repr=False)
 class Seq2Seq(nn.Module):
     """Encoder and decoder LSTMs over one embedding (Sutskever et al. 2014).
 
@@ -41,40 +39,54 @@ class Seq2Seq(nn.Module):
     equations 5 and 8, "general") the output is tanh(W [c; h]) of the decoder's state h and the mean
     c of the encoder's states s, weighted by softmax(h' W_a s); without, it is tanh(W h).
 
-    The constructor's arguments are the fields. Raises: UserError naming the option.
+    Args:
+        num_words: words in the vocabulary.
+        emb_dim: E.
+        hidden_dim: H, of the decoder and of each direction of the encoder.
+        out_dim: D.
+        num_layers: L, of the encoder and of the decoder.
+        attention: "general" or "none".
+        embed_dropout: on embedded words.
+        hidden_dropout: between layers, where there are several.
+        output_dropout: on the output.
+
+    Raises: UserError naming the option.
     """
 
-    num_words: int  # in the vocabulary
-    emb_dim: int  # E
-    hidden_dim: int  # H, of the decoder and of each direction of the encoder
-    out_dim: int  # D
-    num_layers: int  # L, of the encoder and of the decoder
-    attention: str  # "general" or "none"
-    embed_dropout: float  # on embedded words
-    hidden_dropout: float  # between layers, where there are several
-    output_dropout: float  # on the output
-
-    def __post_init__(self) -> None:
-        for name in ("emb_dim", "hidden_dim", "out_dim", "num_layers"):
-            require_count(f"trunk.{name}", getattr(self, name))
-        require_choice("trunk.attention", self.attention, ("general", "none"))
-        for place in ("embed", "hidden", "output"):
-            require_rate(f"trunk.{place}_dropout", getattr(self, f"{place}_dropout"))
+    def __init__(
+        self,
+        *,
+        num_words: int,
+        emb_dim: int,
+        hidden_dim: int,
+        out_dim: int,
+        num_layers: int,
+        attention: str,
+        embed_dropout: float,
+        hidden_dropout: float,
+        output_dropout: float,
+    ) -> None:
         super().__init__()
-        emb_dim, hidden_dim, num_layers = self.emb_dim, self.hidden_dim, self.num_layers
-        weight_VE = torch.empty(self.num_words, emb_dim).uniform_(-0.1, 0.1)
-        self.embedding_weight = nn.Parameter(weight_VE)
+        sizes = {"emb_dim": emb_dim, "hidden_dim": hidden_dim, "out_dim": out_dim}
+        for name, size in (sizes | {"num_layers": num_layers}).items():
+            require_count(f"trunk.{name}", size)
+        require_choice("trunk.attention", attention, ("general", "none"))
+        rates = {"embed": embed_dropout, "hidden": hidden_dropout, "output": output_dropout}
+        for name, rate in rates.items():
+            require_rate(f"trunk.{name}_dropout", rate)
+        self.emb_dim, self.out_dim = emb_dim, out_dim
+        self.embed_dropout, self.output_dropout = embed_dropout, output_dropout
+        self.embedding_weight = nn.Parameter(torch.empty(num_words, emb_dim).uniform_(-0.1, 0.1))
         self.responder = nn.Parameter(torch.empty(2, emb_dim).uniform_(-0.1, 0.1))
-        # PyTorch warns of a dropout that it cannot use
-        dropout = self.hidden_dropout if num_layers > 1 else 0.0
+        dropout = hidden_dropout if num_layers > 1 else 0.0  # PyTorch warns of one it cannot use
         self.encoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout, bidirectional=True)
         self.decoder = nn.LSTM(emb_dim, hidden_dim, num_layers, dropout=dropout)
         self.bridge = nn.ModuleList([nn.Linear(2 * hidden_dim, hidden_dim) for _ in range(2)])
-        self.attends = self.attention == "general"
+        self.attends = attention == "general"
         if self.attends:
             self.keys = nn.Linear(2 * hidden_dim, hidden_dim, bias=False)
         read = 3 * hidden_dim if self.attends else hidden_dim
-        self.output = nn.Linear(read, self.out_dim)
+        self.output = nn.Linear(read, out_dim)
 
     def encode(
         self, context_SB: Tensor, responder_SB: Tensor, lengths_B: Tensor

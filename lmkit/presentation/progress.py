@@ -6,25 +6,12 @@ from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
 from rich.console import Console
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    ProgressColumn,
-    TextColumn,
-    TimeElapsedColumn,
-)
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _Item = TypeVar("_Item")
 
 
-def progress_bar(
-    console: Console | None = None,
-    refresh_per_second: float = 10,
-    *,
-    more: Iterable[ProgressColumn] = (),
-    show: bool = True,
-) -> Progress:
+def progress_bar(console: Console | None = None, refresh_per_second: float = 10) -> Progress:
     """A progress bar with counts that vanishes when the work is done.
 
     Off a terminal nothing is drawn: rich would end with an empty line, and end the process where
@@ -33,18 +20,17 @@ def progress_bar(
     Args:
         console: where it is drawn; None: on standard output.
         refresh_per_second: how often it is redrawn.
-        more: columns to the right of the others.
-        show: false: nothing is drawn on a terminal either.
     """
-    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), *more)
     console = console or Console()
     return Progress(
         TextColumn("{task.description}"),
-        *columns,
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
         transient=True,
         console=console,
         refresh_per_second=refresh_per_second,
-        disable=not (show and console.is_terminal),
+        disable=not console.is_terminal,
     )
 
 

@@ -19,12 +19,10 @@ class Cell(NamedTuple):
 
     text: str
     value: float | str | None
-    style: str = ""  # as rich says it: "red", "dim"
 
 
-Entry = (
-    Cell | float | str | None
-)  # what a row may hold: plain values become cells of the usual form
+# what a row may hold: plain values become cells of the usual form
+Entry = Cell | float | str | None
 Row = Sequence[Entry]
 
 
@@ -78,9 +76,9 @@ def table_over(
     return plain_table(title, list(columns), rows)
 
 
-def key_values(title: str, rows: Iterable[tuple[str, Entry]], rules: Collection[int] = ()) -> Table:
+def key_values(title: str, rows: Iterable[tuple[str, Entry]]) -> Table:
     """A table of names and their values, without a header."""
-    return plain_table(title, [Column("", is_text=True), Column("", is_text=True)], rows, rules)
+    return plain_table(title, [Column("", is_text=True), Column("", is_text=True)], rows)
 
 
 def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
@@ -111,9 +109,9 @@ def number(value: float | None, digits: int = 2) -> Cell:
     return Cell(DASH, None) if value is None else Cell(decimal(value, digits), value)
 
 
-def counted(count: int, one: str, several: str = "") -> str:
-    """`1 run`, `1,204 runs`. `several` is an irregular plural."""
-    return f"{count:,} {one if count == 1 else several or one + 's'}"
+def counted(count: int, one: str) -> str:
+    """`1 run`, `1,204 runs`."""
+    return f"{count:,} {one}{'' if count == 1 else 's'}"
 
 
 def joined(names: Iterable[str]) -> str:

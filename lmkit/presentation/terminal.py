@@ -54,7 +54,7 @@ def _drawn(table: Table, widths: dict[int, int]) -> rich.table.Table:
     for index, row in enumerate(table.rows):
         if index in table.rules:
             drawn.add_section()
-        drawn.add_row(*(Text(row[i].text, style=row[i].style) for i in widths))
+        drawn.add_row(*(Text(row[i].text) for i in widths))
     return drawn
 
 

@@ -86,4 +86,3 @@ def test_columns_that_do_not_fit_follow_below():
 
 def test_one_is_singular():
     assert [counted(n, "run") for n in (0, 1, 1204)] == ["0 runs", "1 run", "1,204 runs"]
-    assert counted(1, "corpus", "corpora") == "1 corpus"

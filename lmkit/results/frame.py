@@ -331,10 +331,7 @@ def _mapping(value: object) -> Mapping[str, Any]:
 class _Results(ModuleType):
     """`lmkit.results("runs")` calls the package, which has the name of the function."""
 
-    def __call__(
-        self, runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
-    ) -> pd.DataFrame:
-        return results(runs, runs_dir, columns)
+    __call__ = staticmethod(results)
 
 
 sys.modules["lmkit.results"].__class__ = _Results

@@ -79,10 +79,8 @@ def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     means = good.groupby(["variant", "training", "group"], as_index=False).agg(
         seeds=("seed", "size"), valid_ppl=("valid_ppl", "mean")
     )
-    alike = ["variant", "training"]
-    several = means["seeds"] > 1
-    counts = several | ~several.groupby([means[name] for name in alike]).transform("any")
-    best = means[counts].sort_values("valid_ppl").groupby(alike).head(1)
+    ranked = means.assign(is_one=means["seeds"] == 1).sort_values(["is_one", "valid_ppl"])
+    best = ranked.drop_duplicates(["variant", "training"])
     return good[good["group"].isin(best["group"])]
 
 
@@ -98,7 +96,7 @@ def heads(runs: pd.DataFrame) -> pd.DataFrame:
     if DECODER_RANK in best:
         is_whole = best[DECODER_RANK].isna()
         best = best[is_whole | ~is_whole.groupby(best["setting"]).transform("any")]
-    best = best[_usual(best, ["setting", "variant"])]
+    best = best[_usual(best)]
     of_head = [best["setting"], best["head"]]
     several = best.groupby("group")["seed"].transform("size") > 1
     counts = several | ~several.groupby(of_head).transform("any")
@@ -108,23 +106,22 @@ def heads(runs: pd.DataFrame) -> pd.DataFrame:
     return best[is_lowest | (several & (variants <= MOST_VARIANTS))]
 
 
-def most_contexts(runs: pd.DataFrame, measure: str = "press") -> int | None:
-    """The number of contexts at which most groups have that rank; of equals the larger."""
-    columns = ranks_in(runs, measure)
+def most_contexts(runs: pd.DataFrame) -> int | None:
+    """The number of contexts at which most groups have Press's rank; of equals the larger."""
+    columns = ranks_in(runs)
     counts = {n: runs.loc[runs[name].notna(), "group"].nunique() for n, name in columns.items()}
     return max((n for n in counts if counts[n]), key=lambda n: (counts[n], n), default=None)
 
 
-def _usual(best: pd.DataFrame, of: list[str]) -> pd.Series[bool]:
+def _usual(best: pd.DataFrame) -> pd.Series[bool]:
     """Which runs were trained as most heads of their setting: of each variant one training."""
-    setting = best.groupby(["setting", "training"])["variant"].nunique().rename("shared")
-    ranked = best.merge(setting.reset_index(), on=["setting", "training"], how="left")
-    ranked = ranked.assign(name=best.index, seeds=ranked.groupby("group")["seed"].transform("size"))
+    ranked = best.assign(
+        shared=best.groupby("training")["variant"].transform("nunique"),
+        seeds=best.groupby("group")["seed"].transform("size"),
+    )
     order = ["shared", "seeds", "valid_ppl"]
-    first = ranked.sort_values(order, ascending=[False, False, True]).groupby(of).head(1)
-    chosen = first.set_index(of)["training"]
-    wanted = best.join(chosen.rename("usual"), on=of)["usual"]
-    return best["training"] == wanted
+    first = ranked.sort_values(order, ascending=[False, False, True]).drop_duplicates("variant")
+    return best["training"] == best["variant"].map(first.set_index("variant")["training"])
 
 
 def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:

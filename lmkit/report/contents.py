@@ -65,27 +65,40 @@ def make_report(
     if runs.empty and not models:
         raise UserError(f"no run can be reported on: {_first(left_out)}")
     _require_baseline(runs, baseline)
-    if "unread" in runs:
-        left_out |= {str(name): why for name, why in runs["unread"].dropna().items()}
     with house_style():
-        against = against_baseline(runs) if len(runs) else pd.DataFrame()
-        compared = first_screen.compared(against) if len(runs) else against
-        sentences = first_screen.sentences(compared) if len(compared) else []
-        sections = [_answer(compared)] if len(compared) else []
-        alone = first_screen.names(against) if len(runs) else []
-        beside = nearest(runs, compose) if len(runs) else against
-        for title_of in [name for name, _ in sentences] or alone:
-            of = runs[runs["setting_title"] == title_of]
-            rows = against[against["setting_title"] == title_of]
-            section = _setting(of, rows, beside, analyses, left_out)
-            if section.key in {each.key for each in sections}:  # titles may differ in signs alone
-                section = replace(section, key=f"{section.key}_{len(sections)}")
-            sections.append(section)
+        sentences, sections, last_lines = _of_runs(runs, analyses, compose, left_out)
         if models:
             sections.append(_models(models, analyses, left_out))
-        every, last = table.drop(columns="place"), _last_lines(runs, alone)
-        page = write_page(out, title, about, sentences, sections, last, left_out, every)
+        every = table.drop(columns="place")
+        page = write_page(out, title, about, sentences, sections, last_lines, left_out, every)
     return Report(page, len(runs), left_out)
+
+
+def _of_runs(
+    runs: pd.DataFrame,
+    analyses: Sequence[type[Analysis]],
+    compose: Compose,
+    left_out: dict[str, str],
+) -> tuple[list[tuple[str, str]], list[PageSection], list[str]]:
+    """The page's sentences, sections and last lines."""
+    if runs.empty:
+        return [], [], []
+    if "unread" in runs:
+        left_out |= {str(name): why for name, why in runs["unread"].dropna().items()}
+    against, beside = against_baseline(runs), nearest(runs, compose)
+    is_compared = against.groupby("setting")["head_label"].transform("size") > 1
+    compared = against[is_compared]
+    alone = list(against.loc[~is_compared, "setting_title"].unique())
+    sentences = first_screen.sentences(compared)
+    sections = [_answer(compared)] if sentences else []
+    for title in [title for title, _ in sentences] or alone:
+        of = runs[runs["setting_title"] == title]
+        rows = against[against["setting_title"] == title]
+        section = _setting(of, rows, beside, analyses, left_out)
+        if section.key in {each.key for each in sections}:  # titles may differ in signs alone
+            section = replace(section, key=f"{section.key}_{len(sections)}")
+        sections.append(section)
+    return sentences, sections, _last_lines(runs, alone)
 
 
 def _models(

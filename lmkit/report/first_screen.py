@@ -28,11 +28,6 @@ _COLUMNS = 2  # of the small panels
 _FEWEST = 3  # heads of a panel
 
 
-def compared(rows: pd.DataFrame) -> pd.DataFrame:
-    """The rows of settings in which several heads were trained."""
-    return rows[rows.groupby("setting")["head_label"].transform("size") > 1]
-
-
 def sentences(rows: pd.DataFrame) -> list[tuple[str, str]]:
     """The title of each setting, and what its runs say."""
     return [(of["setting_title"].iloc[0], _said(of)) for of in _settings(rows)]
@@ -168,9 +163,3 @@ def _differing(rows: pd.DataFrame) -> str:
         f"{joined(dict.fromkeys(heads))} in {', '.join(options)}"
         for options, heads in marked.items()
     )
-
-
-def names(rows: pd.DataFrame) -> list[str]:
-    """The titles of settings that the table leaves out, since one head alone was trained there."""
-    counts = rows.groupby("setting")["head_label"].transform("size")
-    return list(dict.fromkeys(rows.loc[counts == 1, "setting_title"]))

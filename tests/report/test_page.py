@@ -200,7 +200,7 @@ def test_seeds_are_no_points_and_few_heads_have_no_correlation(runs, tmp_path, m
 def draws(runs: Path, tmp_path: Path) -> str:
     """The titles of the panels of rank and perplexity."""
     table, _ = grouped(results(str(runs)))
-    drawn = first_screen.rank_and_perplexity(first_screen.compared(against_baseline(table)))
+    drawn = first_screen.rank_and_perplexity(against_baseline(table))
     return " | ".join(axes.get_title() for axes in drawn.figure.axes)
 
 

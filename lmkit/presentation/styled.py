@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
 
 import pandas as pd
 
@@ -47,7 +46,8 @@ def to_html(text: pd.DataFrame, key: str, classes: pd.DataFrame | None = None) -
         key: makes the ids, so that the same table gives the same text.
         classes: of style sheets, by cell.
     """
-    styled = _styled(text).format(escape="html").format_index(escape="html", axis="index")
+    styled = text.rename_axis(index=None, columns=None).style.set_table_attributes('class="data"')
+    styled = styled.format(escape="html").format_index(escape="html", axis="index")
     styled = styled.format_index(escape="html", axis="columns").set_uuid(key)
     if classes is not None:
         styled = styled.set_td_classes(classes.reindex_like(text).fillna(""))
@@ -67,10 +67,6 @@ def to_latex(text: pd.DataFrame, key: str, caption: str) -> str:
         hrules=True, caption=_escaped(caption), label=label, column_format=columns
     )
     return str(drawn).translate({ord("−"): "$-$", ord("±"): r"$\pm$", ord("†"): r"\dag{}"})
-
-
-def _styled(text: pd.DataFrame) -> Any:
-    return text.rename_axis(index=None, columns=None).style.set_table_attributes('class="data"')
 
 
 def _escaped(text: str) -> str:

@@ -6,13 +6,14 @@ from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.spectra import LabelledSpectrum, draw_values
 from lmkit.presentation.style import (
     DASHES,
+    SERIES,
     figure,
     legend_below,
     log_perplexities,
@@ -26,6 +27,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 
 MOST_LINES = 12  # of a figure
+_MOST_POINTS = 800  # of a line
 _BEYOND = 1.5  # of our epochs: where the curves of others end
 
 
@@ -46,7 +48,8 @@ def spectra(
     shown: dict[str, pd.Series], contexts: int | None, left_out: dict[str, str]
 ) -> Iterator[PageFigure]:
     """Singular values of log P at the end of training, of runs over equally many contexts."""
-    found = []
+    drawn, axes = figure(PANEL)
+    look, tolerances = looks(), set()
     for label, run in shown.items():
         path = final_spectrum(RunFolder(Path(run["folder"])))
         if not path.exists() or run.get("contexts") != contexts:
@@ -56,16 +59,28 @@ def spectra(
         except UserError as error:
             left_out[f"{run.name}/spectra/{path.name}"] = str(error)
             continue
-        found.append(LabelledSpectrum(label, stored.relative_S, stored.measures))
-    if found:
-        drawn, axes = figure(PANEL)
-        draw_values(axes, found)
+        rounding = max(stored.measures.get("resolution", 0.0), 1e-300)
+        resolved = stored.relative_S[stored.relative_S >= rounding]
+        index = _thinned(len(resolved))
+        axes.plot(index + 1, resolved[index], label=label, **next(look))
+        tolerances.add(stored.measures["press_tolerance"])
+    for tolerance in tolerances:
+        axes.axhline(tolerance, color=SERIES[7], linewidth=0.9, linestyle=":")
+    if tolerances:
+        axes.set(xlabel="index of the singular value", ylabel="σ / σ₁", xscale="log", yscale="log")
         legend_below(drawn)
         caption = (
             f"Over {contexts:,} contexts of the test split, of the run of median test perplexity; "
             "dotted: the tolerance of Press's rank."
         )
         yield PageFigure("spectra", "Spectra of log P", caption, drawn)
+
+
+def _thinned(count: int) -> np.ndarray:
+    """Indices of all values, or of many spread evenly on a log scale."""
+    if count <= _MOST_POINTS:
+        return np.arange(count)
+    return np.unique(np.geomspace(1, count, _MOST_POINTS).round().astype(int)) - 1
 
 
 def training(

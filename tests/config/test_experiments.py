@@ -56,7 +56,7 @@ PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml", "reproduce/*.yaml")
     for path in CONFIGS.glob(pattern)
-    if path.stem != "default_launcher"  # a part of train
+    if path.stem not in ("default_launcher", "quiet")  # parts of the others, with no options
 )
 
 # Trainable parameters in millions, truncated to two decimals (Parthiban et al. 2021, tables 2 and

@@ -141,8 +141,9 @@ def settings_table(known: dict[str, Any]) -> str:
 
 def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained until valid perplexity stopped, a table in Markdown, `to_end`, and
-    by trunk what tells the heads apart, `end`, and what cutting to Softmax's rank loses, `lost`; of
-    five epochs on contexts of one root mean square, test perplexity by trunk and head, `scaled`.
+    by trunk what tells the heads apart, `end`, their Press ranks, `end_rank`, and what cutting to
+    Softmax's rank loses, `lost`; of five epochs on contexts of one root mean square, test
+    perplexity by trunk and head, `scaled`.
     """
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
     of_heads = kept["trunk_name"].isin(names) & kept["head.decoder_rank"].isna()
@@ -150,12 +151,15 @@ def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     ended = fresh(best[best["max_epochs"] == 60])
     end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in ended.groupby("trunk_name")}
     lost: dict[str, dict[str, str]] = {}
+    ranks: dict[str, dict[str, str]] = {}
     for (trunk, head), of in ended.groupby(["trunk_name", "label"]):
         lost.setdefault(names[trunk], {})[head] = _lost_at_the_bound(of)
+        ranks.setdefault(names[trunk], {})[head] = f"{of[PRESS].mean():.0f}"
     scaled: dict[str, dict[str, str]] = {}
     for _, run in best[best["max_epochs"] == 5].iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
-    return {"to_end": _to_end_table(ended), "end": end, "lost": lost, "scaled": scaled}
+    table = _to_end_table(ended)
+    return {"to_end": table, "end": end, "end_rank": ranks, "lost": lost, "scaled": scaled}
 
 
 def _to_end_table(ended: pd.DataFrame) -> str:

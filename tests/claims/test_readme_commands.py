@@ -58,11 +58,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise Taken
 
     def plan(
-        loader: ConfigLoader,
-        config: DictConfig,
-        lines: Sequence[Line],
-        reader: ConfigReader,
-        _: object,
+        loader: ConfigLoader, config: DictConfig, lines: Sequence[Line], reader: ConfigReader
     ) -> None:
         assert config.hydra.sweep.dir  # what it interpolates is there
         composer = Composer(loader, "train", multirun.common_options(config), reader)

@@ -163,7 +163,7 @@ class ToyLanguage(Corpus):
         for split in SPLITS:
             require_count(f"data.{split}_tokens", getattr(self, f"{split}_tokens"), 2)
         require_count("data.seed", self.seed, 0)
-        # of which the fingerprint tells 1 from 1.0
+        # the fingerprint tells 1 from 1.0
         self.context_strength = float(self.context_strength)
         self.zipf_exponent = float(self.zipf_exponent)
         self.sentence_length = float(self.sentence_length)

@@ -30,7 +30,7 @@ test: setup
 	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy & checked=$$!; $(PYTEST) -m "not slow"; status=$$?; wait $$checked && exit $$status
 
-# The tests that take more than ten seconds each.
+# The tests that take more than ten seconds each, with all their cases.
 test-slow: setup
 	$(PYTEST) -m slow
 

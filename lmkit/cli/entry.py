@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import fields, is_dataclass
-from functools import wraps
+from functools import cache, wraps
 from typing import Any
 
 import hydra
@@ -206,6 +206,7 @@ def command_line(command: str) -> str:
     return shlex.join(["lmkit", command, *config_arguments(running, command), *options])
 
 
+@cache
 def set_up_hydra() -> None:
     # Hydra then raises its exceptions instead of printing them
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")

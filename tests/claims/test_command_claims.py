@@ -89,15 +89,16 @@ def test_a_misspelt_command_is_one_line_with_what_was_meant():
     ],
 )
 def test_completion_knows_commands_options_choices_and_folders_and_prints_nothing_else(
-    line, expected, tmp_path, monkeypatch
+    line, expected, tmp_path, monkeypatch, lmkit, capfd
 ):
     for folder in ("toy-a", "toy-b", "sweeps/mine"):
         (tmp_path / "runs" / folder).mkdir(parents=True)
     (tmp_path / "runs/sweeps/mine/manifest.json").write_text("{}")
-    monkeypatch.chdir(tmp_path)
-    begun = {"COMP_LINE": line, "COMP_POINT": str(len(line))}
-    done = process("-sc", "query=bash", env=os.environ | begun)
-    assert (sorted(done.stdout.split()), done.stderr) == (sorted(expected.split()), "")
+    monkeypatch.setenv("COMP_LINE", line)
+    monkeypatch.setenv("COMP_POINT", str(len(line)))
+    lmkit("-sc", "query=bash")
+    printed = capfd.readouterr()
+    assert (sorted(printed.out.split()), printed.err) == (sorted(expected.split()), "")
 
 
 @pytest.fixture
@@ -120,6 +121,7 @@ def test_a_command_whose_output_nobody_reads_ends_quietly(unread, arguments):
     assert (ended.returncode, ended.stderr) == (1, "")
 
 
+@pytest.mark.slow
 def test_a_training_whose_output_nobody_reads_ends_with_its_result(unread, tmp_path):
     ended = process("train", *TINY, stdout=unread, cwd=tmp_path)
     assert ended.stderr == ""

@@ -11,7 +11,6 @@ from lmkit.cli.entry import CONFIGS
 from tests.conftest import REPOSITORY
 
 KEPT = REPOSITORY / "docs/study/first/runs"
-QUIET = ("hydra/job_logging=none", "hydra/hydra_logging=none")
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
 
 
@@ -27,7 +26,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
 
     def run(line: str) -> str:
         small = () if "data=" in line else SMALL
-        return refused("train", *QUIET, *small, *line.split(" "))
+        return refused("train", *small, *line.split(" "))
 
     return run
 
@@ -261,4 +260,4 @@ def test_an_error_while_training_keeps_its_traceback(lmkit, tmp_path, monkeypatc
     (tmp_path / "my_conf" / "experiment" / "mine.yaml").write_text("# @package _global_\nseed: 3\n")
     monkeypatch.setattr(pl.Trainer, "fit", fit)
     with pytest.raises(ValueError, match="shapes do not match"):
-        lmkit("train", *QUIET, *SMALL, "logger=csv", *line)
+        lmkit("train", *SMALL, "logger=csv", *line)

@@ -90,6 +90,7 @@ def test_there_are_commands_to_check():
     assert sum("multirun_sweeps=" in command for command in COMMANDS) >= 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", COMMANDS)
 def test_the_command_is_taken(line, lmkit):
     _, command, *arguments = shlex.split(line, comments=True)

@@ -26,7 +26,8 @@ from lmkit.reproduction.planning import commands
 from lmkit.reproduction.steps import PlannedSize, Reproduction, StudyStep
 from lmkit.runs.result import read_result
 from lmkit.runs.stop_signals import StopRequested
-from lmkit.sweeps.points import Composer
+from lmkit.sweeps.axes import Line
+from lmkit.sweeps.points import Composer, Config
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
 
@@ -318,6 +319,13 @@ def composes(command: str, *options: str) -> None:
     hydra.compose(command, ["run=none", *options])
 
 
+@cache
+def composed(run: Line) -> Config:
+    loader = GlobalHydra.instance().config_loader()
+    return Composer(loader, "train", [], entry.config_reader()).compose(run)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("size", ["full", "small", "toy"])
 @pytest.mark.parametrize("name", NAMES)
 def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
@@ -336,15 +344,13 @@ def test_every_step_of_every_reproduction_composes(name, size, monkeypatch):
         for step in wanted.measures:
             of_size = wanted.size.measures.get(step.command, [])
             composes(f"analyses/{step.command}", *step.options, *of_size)
-        loader = GlobalHydra.instance().config_loader()
-        composer = Composer(loader, "train", [], entry.config_reader())
         for step in wanted.sweeps:
             sweep = reproduce.plan_sweep(step, wanted, reproduce._axes_of(step.sweep, []))
             assert 0 < len(sweep.runs) < (3000 if size == "full" else 200)
             runs = list(dict(sweep.runs).items())  # one of each name
             # a size gives all runs of a sweep the same options
             for called, line in runs if size == "full" else runs[:1]:
-                config = composer.compose(line)
+                config = composed(line)
                 assert config["name"] == called
                 assert config["runs_dir"] == {"full": "runs"}.get(size, f"runs/{size}")
                 if size == "toy":

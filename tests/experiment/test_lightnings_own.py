@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 
 import pytest
 
@@ -13,6 +11,7 @@ from lmkit.experiment import conclusion
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
+from tests.forked import Line
 from tests.tiny import TINY, trained
 
 KEEPS_BEST = (
@@ -91,11 +90,10 @@ def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged(tmp_path):
 @pytest.mark.parametrize("bar", ["TQDMProgressBar", "RichProgressBar"])
 def test_a_pipe_that_nobody_reads_ends_no_run(tmp_path, bar):
     """As `lmkit train | head -1` has it."""
-    arguments = [*TINY, f"+callbacks.bar={{_target_: pytorch_lightning.callbacks.{bar}}}"]
-    command = [sys.executable, "-m", "lmkit", "train", *arguments, f"runs_dir={tmp_path}"]
-    reader, writer = os.pipe()
-    process = subprocess.Popen(command, stdout=writer, stderr=writer)
-    os.close(writer)
+    bar = f"+callbacks.bar={{_target_: pytorch_lightning.callbacks.{bar}}}"
+    os.mkfifo(pipe := tmp_path / "pipe")
+    process = Line(tmp_path, "train", *TINY, bar, "runs_dir=.", log=pipe)
+    reader = os.open(pipe, os.O_RDONLY)
     os.read(reader, 1)
     os.close(reader)
     process.wait(120)

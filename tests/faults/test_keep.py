@@ -18,7 +18,7 @@ KEPT = (*tiny.TINY, "keep=none")
 
 
 def composed(runs_dir: Path) -> dict:
-    return tiny.composed(*KEPT, f"runs_dir={runs_dir}")
+    return tiny.composed(*KEPT) | {"runs_dir": str(runs_dir)}
 
 
 def train_and_die(config: dict, call: str, prefix: str) -> None:

@@ -88,7 +88,7 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 
 def composed(runs_dir: Path) -> dict:
-    return tiny.composed(*TINY, f"runs_dir={runs_dir}")
+    return tiny.composed(*TINY) | {"runs_dir": str(runs_dir)}
 
 
 def folder_in(runs_dir: Path) -> RunFolder:

@@ -33,7 +33,7 @@ COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
-    return tiny.composed(*OPTIONS, f"runs_dir={runs_dir}", *overrides)
+    return tiny.composed(*OPTIONS, *overrides) | {"runs_dir": str(runs_dir)}
 
 
 def to_the_end(config: dict) -> RunFolder:

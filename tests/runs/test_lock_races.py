@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from lmkit.runs.lock import RunLock
 
 START = """
@@ -152,6 +154,7 @@ def test_of_many_takers_of_a_dead_takers_right_one_wins(tmp_path: Path) -> None:
     assert_each_taken_once(tmp_path, locks=30)
 
 
+@pytest.mark.slow
 def test_killed_at_any_moment_and_never_two_inside(tmp_path: Path) -> None:
     visitors = start(VISITOR, tmp_path, "abcdef", "50")
     for visitor in visitors:

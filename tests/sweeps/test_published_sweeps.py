@@ -56,6 +56,7 @@ def test_a_sweep_has_as_many_runs_as_its_file_says(name):
     assert int(said[1].replace(",", "")) == len(lines_of(name)) - same
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRODUCED])
 def test_every_point_composes(name, composer, monkeypatch):
     """One of those that differ in numbers alone."""
@@ -132,6 +133,7 @@ def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
     assert not any(point.error for point in check(composed))
 
 
+@pytest.mark.slow
 def test_runs_for_a_gpu_elsewhere_are_called_as_they_will_be_there(composer):
     config = composer.compose(lines_of("smoke")[0])
     (found,) = check([config], has_gpu=True)

@@ -26,6 +26,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
+from tests import forked
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
 
 
@@ -181,25 +182,21 @@ def test_options_of_wandb_that_lmkit_sets_are_refused(finished, option):
         logger(finished, **{option: "mine"})
 
 
+def play_under_an_agent(run: RunFolder, group: str | None) -> None:
+    os.environ.pop("WANDB_SERVICE", None)  # a process of its own
+    os.environ |= {"WANDB_SWEEP_ID": "s", "WANDB_RUN_ID": "theirs", "WANDB_PROJECT": "p"}
+    told = logger(run, group=group)
+    play(told, run)
+    told.leaving()
+
+
 @pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])
 def test_under_an_agent_a_run_of_a_sweep_has_its_own_id(finished, group, expected):
     """And the one run that an agent starts has the agent's."""
-    program = f"""
-from pathlib import Path
-from tests.tracking.test_wandb import logger, play
-from lmkit.runs.folder import RunFolder
-run = RunFolder(Path({str(finished.path)!r}))
-told = logger(run, group={group!r})
-play(told, run)
-told.leaving()
-"""
-    agent = {"WANDB_SWEEP_ID": "s", "WANDB_RUN_ID": "theirs", "WANDB_PROJECT": "p"}
-    environment = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"} | agent
-    done = subprocess.run(
-        [sys.executable, "-c", program],
-        cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    process = forked.spawner.Process(target=play_under_an_agent, args=(finished, group))
+    forked.start(process)
+    process.join()
+    assert process.exitcode == 0
     (record,) = offline(finished.path)
     assert inspect(record)["run_id"] == expected
 
@@ -255,6 +252,7 @@ def test_an_upload_that_wandb_does_not_take_says_so(tmp_path, monkeypatch):
 PROGRAM = """
 import sys
 from pathlib import Path
+from tests import forked
 from tests.tracking.conftest import CONFIG, NAMES
 from tests.tracking.test_wandb import logger
 from lmkit.runs.folder import RunFolder

@@ -26,7 +26,7 @@ REFUSED = sorted(set(inspect.signature(pl.Trainer.__init__).parameters) - PASSED
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
-    return tiny.composed(*tiny.TINY, f"runs_dir={runs_dir}", *overrides)
+    return tiny.composed(*tiny.TINY, *overrides) | {"runs_dir": str(runs_dir)}
 
 
 @pytest.mark.parametrize("option", REFUSED)

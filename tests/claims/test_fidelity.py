@@ -46,6 +46,7 @@ def test_the_figure_is_drawn_of_the_kept_epochs(kept):
     assert full_size.drawn(kept) == figure.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_report_draws_the_logs_beside_a_run_that_ended_earlier(lmkit, tmp_path):
     (run,) = full_size.RUNS.glob("penn_mos_nt-8744*")  # five epochs
     lmkit("report", f"runs={run}", f"out={tmp_path / 'report'}")

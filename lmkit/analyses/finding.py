@@ -49,12 +49,14 @@ def _class_of(name: str) -> type[Analysis]:
 def _target_of(name: str) -> object:
     """What the file itself names; only else is it composed, which takes a tenth of a second."""
     path = f"{GROUP}/{name}"
-    sources = GlobalHydra.instance().config_loader().get_sources()
-    source = next(each for each in sources if each.available() and each.is_config(path))
-    content = source.load_config(path).config
-    if "_target_" not in content:
-        content = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
-    return content.get("_target_")
+    sources = GlobalHydra.instance().config_loader().get_sources()  # without hydra.searchpath
+    for source in sources:
+        if source.available() and source.is_config(path):
+            if "_target_" in (own := source.load_config(path).config):
+                return own["_target_"]
+            break
+    composed = hydra.compose(overrides=[f"+{GROUP}@_global_={name}", *_overrides()])
+    return composed.get("_target_")
 
 
 def _overrides() -> list[str]:

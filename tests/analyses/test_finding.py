@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import hydra
+import pytest
 
-from lmkit.analyses.finding import find_analyses
+from lmkit.analyses import finding
 
 FILES = {
     "named": "# @package _global_\n_target_: lmkit.analyses.truncation.Truncation\n",
@@ -16,12 +15,19 @@ FILES = {
 }
 
 
-def test_a_file_names_its_class_or_builds_on_one_that_does_and_others_are_told(tmp_path: Path):
-    (tmp_path / "analyses").mkdir()
+@pytest.mark.parametrize("is_searched", [False, True])  # by hydra.searchpath
+def test_a_file_names_its_class_or_builds_on_one_that_does_and_others_are_told(
+    is_searched, tmp_path, monkeypatch
+):
+    (tmp_path / "files" / "analyses").mkdir(parents=True)
     for name, text in FILES.items():
-        (tmp_path / "analyses" / f"{name}.yaml").write_text(text)
-    with hydra.initialize_config_dir(str(tmp_path), version_base="1.3"):
-        found = find_analyses()
+        (tmp_path / "files" / "analyses" / f"{name}.yaml").write_text(text)
+    if is_searched:
+        override = f"hydra.searchpath=[{tmp_path / 'files'}]"
+        monkeypatch.setattr(finding, "_overrides", lambda: [override])
+    folder = tmp_path if is_searched else tmp_path / "files"
+    with hydra.initialize_config_dir(str(folder), version_base="1.3"):
+        found = finding.find_analyses()
     assert [each.name for each in found.classes] == ["truncation"]
     assert sorted(found.left_out) == ["analyses/damaged", "analyses/no_class"]
     assert not any("\n" in reason for reason in found.left_out.values())

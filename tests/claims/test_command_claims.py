@@ -101,6 +101,12 @@ def test_completion_knows_commands_options_choices_and_folders_and_prints_nothin
     assert (sorted(printed.out.split()), printed.err) == (sorted(expected.split()), "")
 
 
+def test_a_shell_asks_for_completions_in_a_process_of_its_own():
+    begun = {"COMP_LINE": "lmkit tra", "COMP_POINT": "9"}
+    done = process("-sc", "query=bash", env=os.environ | begun)
+    assert (done.stdout.split(), done.stderr) == (["train"], "")
+
+
 @pytest.fixture
 def unread() -> Iterator[int]:
     """The descriptor of a pipe that nobody reads."""

@@ -252,7 +252,6 @@ def test_an_upload_that_wandb_does_not_take_says_so(tmp_path, monkeypatch):
 PROGRAM = """
 import sys
 from pathlib import Path
-from tests import forked
 from tests.tracking.conftest import CONFIG, NAMES
 from tests.tracking.test_wandb import logger
 from lmkit.runs.folder import RunFolder

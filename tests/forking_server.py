@@ -14,4 +14,5 @@ from tests.faults.warm import warm_up
 
 conclusion._draw = write_empty_figures
 with tempfile.TemporaryDirectory() as folder:
-    warm_up([*PLAIN, f"runs_dir={folder}"])
+    # the language of `tests.tiny.TINY`: processes have its biases, which take half a second
+    warm_up([*PLAIN, "data.num_words=40", f"runs_dir={folder}"])

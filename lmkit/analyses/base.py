@@ -40,7 +40,7 @@ class Record(BaseModel):
     """What is measured: numbers, texts and lists of these; None for what is not defined.
 
     A field with a title, `Field(title="words")`, is a column of the page's table. The terminal
-    shows all fields.
+    shows all fields but those of `Field(repr=False)`, which an analysis has among its `lines`.
     """
 
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")

@@ -44,6 +44,9 @@ def _class_of(name: str) -> type[Analysis]:
     kind = factory_of({"_target_": target}, "").func
     if not (isinstance(kind, type) and issubclass(kind, Analysis)):
         raise TypeError(f"{target} is not derived from Analysis")
+    unset = [each for each in ("name", "record", "title") if not hasattr(kind, each)]
+    if unset:
+        raise TypeError(f"{target} does not set {', '.join(unset)}")
     return kind
 
 

@@ -42,7 +42,8 @@ class GradientBottleneck(Analysis):
         checkpoint: best or last.
     """
 
-    name, record, title = "gradient_bottleneck", BottleneckRecord, "Gradient bottleneck"
+    name, record, version = "gradient_bottleneck", BottleneckRecord, 2
+    title = "Gradient bottleneck"
 
     def __init__(self, *, split: str, contexts: int | None, checkpoint: str) -> None:
         require_choice("checkpoint", checkpoint, ("best", "last"))

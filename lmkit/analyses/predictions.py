@@ -65,11 +65,11 @@ class PredictionsRecord(Record):
     top5: float | None = Field(title="among five")
     hit_positions: list[int]
     hit_ranks: list[int]
-    contexts: list[Prediction]
+    contexts: list[Prediction] = Field(repr=False)
     compared_with: str | None = None  # a run
     # where this one gives the next word a much higher, or lower, probability
-    better: list[Prediction] = Field(default_factory=list)
-    worse: list[Prediction] = Field(default_factory=list)
+    better: list[Prediction] = Field(default_factory=list, repr=False)
+    worse: list[Prediction] = Field(default_factory=list, repr=False)
 
 
 @dataclass(kw_only=True, eq=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from pydantic import Field
+
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.presentation.progress import progress_bar
@@ -18,7 +20,7 @@ class SampledTexts(Record):
     seed: int
     length: int
     prompt: str | None
-    texts: list[str]
+    texts: list[str] = Field(repr=False)
 
 
 @dataclass(kw_only=True, eq=False)

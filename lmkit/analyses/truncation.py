@@ -6,7 +6,6 @@ context: see `lmkit.spectra.truncation`, also for what it does not say.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, cast
 
@@ -59,6 +58,7 @@ class Truncation(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.perplexity import safe_exp
         from lmkit.measures.truncation import truncations
         from lmkit.spectra.truncation import ranks_up_to
 
@@ -79,11 +79,11 @@ class Truncation(Analysis):
                 num_words=num_words,
                 bound=bound,
                 divergence_at_bound=at_bound.divergence,
-                perplexity_at_bound=math.exp(at_bound.nll),
+                perplexity_at_bound=safe_exp(at_bound.nll),
                 rank_enough=next(each.rank for each in cut if each.divergence <= ENOUGH),
                 ranks=ranks,
                 divergence=[each.divergence for each in cut],
-                perplexity=[math.exp(each.nll) for each in cut],
+                perplexity=[safe_exp(each.nll) for each in cut],
             )
         )
 

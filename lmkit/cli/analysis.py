@@ -98,8 +98,12 @@ def drawn(analysis: Analysis, measured: StoredRecord) -> Figure:
 
 def record_rows(record: Record) -> list[tuple[str, str]]:
     """The fields of a record, by their headings, as the terminal shows them."""
-    names, fields = record.columns(), record.model_dump().items()
-    return [(names.get(name, name.replace("_", " ")), _text(value)) for name, value in fields]
+    names, fields = record.columns(), type(record).model_fields
+    return [
+        (names.get(name, name.replace("_", " ")), _text(value))
+        for name, value in record.model_dump().items()
+        if fields[name].repr  # the others are in the analysis's lines
+    ]
 
 
 def _text(value: object) -> str:

@@ -6,7 +6,7 @@ import numpy as np
 
 
 def random_stream(*key: int) -> np.random.RandomState:
-    """A stream for each key, such as seed and epoch; no two keys share one.
+    """A stream for each key, such as seed and epoch; no two keys of one length share one.
 
     RandomState's stream is fixed for good; numpy may change that of its newer Generator.
     """

@@ -216,7 +216,8 @@ class TextFiles(SplitFiles):
         ends = (len(pieces) - 2 * held, len(pieces) - held, len(pieces))
         if ends[0] < 1:
             raise UserError(
-                f"{self._place()} has {len(pieces)} lines: too few to cut valid and test off"
+                f"{self._place()} has {len(pieces)} lines: too few to cut off "
+                f"data.held_out={self.held_out:g} of them for valid, and for test"
             )
         end = ends[SPLITS.index(split)]
         return pieces[0 if split == "train" else end - held : end]

@@ -56,7 +56,7 @@ class ResponseScores(Record):
     distinct2: float | None = Field(title="distinct-2")
     response_words: float = Field(title="words a response")
     reference_words: float
-    responses: list[Replies]
+    responses: list[Replies] = Field(repr=False)
 
 
 @dataclass(kw_only=True, eq=False)

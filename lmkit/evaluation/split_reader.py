@@ -37,7 +37,13 @@ class SplitReader(TextReader):
         """The same split read by the best model of another run."""
         has_root = "root" in run.folder.read_config()["data"]
         data_root = self.run.config["data"].get("root") if has_root else None
-        other = load_run(run.folder.path, "best", data_root, torch.get_num_threads())
+        other = load_run(
+            run.folder.path,
+            "best",
+            data_root,
+            torch.get_num_threads(),
+            with_changed_code=bool(self.run.changed),
+        )
         return SplitReader(other, self.split, self.top)
 
     def reads_as(self, other: SplitReader) -> bool:

@@ -236,6 +236,7 @@ def _draw(trained: RunObjects, metrics: Metrics, spectrum: Spectrum) -> None:
     drawn = figures.spectrum(
         spectrum.singular_values.numpy(),
         measures.press_tolerance,
+        measures.resolution,
         f"log P of {measures.num_contexts:,} test contexts, {title}",
     )
     figures.save(drawn, path / "spectrum.svg", run.check_lock)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -199,9 +199,13 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
 
 def make_transform(section: object, num_words: int) -> nn.Module:
     """The transform of a section; one that takes `num_words` gets it, as for a parameter a word."""
+    given: dict[str, object] = {}
+    if isinstance(section, Mapping) and isinstance(section.get("transform"), Mapping):
+        given["transform"] = make_transform(section["transform"], num_words)
+        section = {name: value for name, value in section.items() if name != "transform"}
     factory = factory_of(section, "head.transform")
-    asks = "num_words" in parameters(factory.func)
-    given = {"num_words": num_words} if asks and "num_words" not in factory.keywords else {}
+    if "num_words" in parameters(factory.func) and "num_words" not in factory.keywords:
+        given["num_words"] = num_words
     transform: nn.Module = make(section, "head.transform", nn.Module, **given)
     return transform
 

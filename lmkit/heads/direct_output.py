@@ -95,6 +95,8 @@ class DirectOutputConnection(Mixture):
     def penalty(self, hidden_TBD: Tensor) -> Tensor:
         """The penalty on the priors of a window, a scalar."""
         prior_NK = self._log_prior(hidden_TBD).exp()
+        if self.num_components == 1:
+            return prior_NK.new_zeros(())  # of one number the program's variance is NaN
         if self.penalty_of == "program":
             use_BK = prior_NK.view(*hidden_TBD.shape[:2], self.num_components).sum(0)
             spread = (self.num_components - 1) * use_BK.var() / use_BK.mean() ** 2

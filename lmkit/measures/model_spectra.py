@@ -115,11 +115,12 @@ def fitting_spectrum(
     too_many = bisect_right(
         range(num_words), available, key=lambda count: spectrum_bytes(model, count, matrix)
     )
+    most = too_many - 1
     require_memory(
         spectrum_bytes(model, num_contexts, matrix),
         model.device,
         f"the spectrum of {num_contexts:,} contexts x {num_words:,} words",
-        f"choose contexts=N with N at most {max(0, too_many - 1)}",
+        f"choose contexts=N with N at most {most}" if most > 1 else "free some memory",
     )
     return model_spectrum(model, batches, num_contexts, matrix, observe)
 

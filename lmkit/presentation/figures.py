@@ -48,11 +48,17 @@ def curves(rows: Sequence[Row], floor_ppl: float | None, title: str) -> Figure:
 
 
 @house_style()
-def spectrum(singular_values: np.ndarray, press_tolerance: float, title: str) -> Figure:
-    """Singular values of log P relative to the largest, on a log scale, and Press's tolerance."""
+def spectrum(
+    singular_values: np.ndarray, press_tolerance: float, resolution: float, title: str
+) -> Figure:
+    """Singular values of log P relative to the largest, on a log scale, and Press's tolerance.
+
+    Args:
+        resolution: relative values up to this one are rounding, and not drawn.
+    """
     drawn, axes = figure(_SIZE)
     relative = singular_values / singular_values[0]
-    shown = np.flatnonzero(relative > 0)
+    shown = np.flatnonzero(relative > resolution)
     axes.plot(shown + 1, relative[shown], color=SERIES[0])
     axes.axhline(press_tolerance, color=SERIES[1], linewidth=1, label="tolerance of Press's rank")
     axes.set(xlabel="index", ylabel="singular value / largest", yscale="log", title=title)

@@ -9,6 +9,12 @@ import pandas as pd
 
 from lmkit.presentation.tables import DASH, decimal
 
+_SIGNS = str.maketrans({"−": "$-$", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}"})
+_ESCAPED = str.maketrans(
+    {sign: f"\\{sign}" for sign in "&%$#_{}"}
+    | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}
+)
+
 
 def plus_minus(mean: float, sd: float, digits: int = 2) -> str:
     """`22.89 ± 0.01`; of a single value only the mean."""
@@ -64,10 +70,6 @@ def to_latex(text: pd.DataFrame, key: str, caption: str) -> str:
     label = f"tab:{key.replace('_', '-')}"
     columns = "l" + "r" * text.shape[1]
     drawn = styled.to_latex(
-        hrules=True, caption=_escaped(caption), label=label, column_format=columns
+        hrules=True, caption=caption.translate(_ESCAPED), label=label, column_format=columns
     )
-    return str(drawn).translate({ord("−"): "$-$", ord("±"): r"$\pm$", ord("†"): r"\dag{}"})
-
-
-def _escaped(text: str) -> str:
-    return re.sub(r"([&%$#_{}])", r"\\\1", text)
+    return str(drawn).translate(_SIGNS)

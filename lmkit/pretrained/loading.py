@@ -66,8 +66,10 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
         folder = _folder(checkpoint)
         _require_safetensors(Path(folder))
     longest = getattr(config, "max_position_embeddings", None)
+    # OPT projects its last hidden state to the size of its embedding
+    dim = getattr(config, "word_embed_proj_dim", None) or config.hidden_size
     cap = config.to_dict().get("final_logit_softcapping")
-    return ModelFacts(folder, config.vocab_size, config.hidden_size, prefix, longest, cap)
+    return ModelFacts(folder, config.vocab_size, dim, prefix, longest, cap)
 
 
 def load_pretrained(

@@ -76,7 +76,7 @@ class StrideWindows:
         self, tokens: np.ndarray, window: int, stride: int, prefix: Sequence[int] = ()
     ) -> None:
         if len(tokens) < 2:
-            raise UserError(f"a text of {len(tokens)} tokens has none to predict")
+            raise UserError(f"a text needs two tokens to predict one: it has {len(tokens)}")
         self.window, self.stride, self.prefix = window, stride, tuple(prefix)
         self._prefix_P = torch.tensor(self.prefix, dtype=torch.int64)
         text = torch.from_numpy(np.asarray(tokens, dtype=np.int64))

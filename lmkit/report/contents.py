@@ -18,7 +18,7 @@ from lmkit.report.blocks import PageSection
 from lmkit.report.measurements import measurements
 from lmkit.report.page import write_page
 from lmkit.results.against import against_baseline
-from lmkit.results.groups import grouped, most_contexts
+from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.folder import RunFolder
 
@@ -130,7 +130,7 @@ def _setting(
         str(row["head_label"]): alike[group] for group, row in against.iterrows() if group in alike
     }
     figures = [
-        *curves.spectra(shown, most_contexts(runs), left_out),
+        *curves.spectra(shown, left_out),
         *curves.training(shown, experiments, left_out),
     ]
     if (varied := over_option.over_options(runs)) is not None:

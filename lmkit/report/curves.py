@@ -32,8 +32,8 @@ _BEYOND = 1.5  # of our epochs: where the curves of others end
 
 
 def representatives(runs: pd.DataFrame, against: pd.DataFrame) -> dict[str, pd.Series]:
-    """Of each head, the run of (lower) median test perplexity; of many, one options of each head:
-    those of lowest valid perplexity.
+    """Of each head, the run of (lower) median test perplexity; of more heads than `MOST_LINES`, one
+    choice of options for each: that of lowest valid perplexity.
     """
     found = {}
     if len(against) > MOST_LINES:
@@ -44,10 +44,12 @@ def representatives(runs: pd.DataFrame, against: pd.DataFrame) -> dict[str, pd.S
     return found
 
 
-def spectra(
-    shown: dict[str, pd.Series], contexts: int | None, left_out: dict[str, str]
-) -> Iterator[PageFigure]:
-    """Singular values of log P at the end of training, of runs over equally many contexts."""
+def spectra(shown: dict[str, pd.Series], left_out: dict[str, str]) -> Iterator[PageFigure]:
+    """Singular values of log P at the end of training, of runs over equally many contexts: as many
+    as most of them have there.
+    """
+    own = [int(run["contexts"]) for run in shown.values() if pd.notna(run.get("contexts"))]
+    contexts = max(own, key=lambda count: (own.count(count), count), default=None)
     drawn, axes = figure(PANEL)
     look, tolerances = looks(), set()
     for label, run in shown.items():

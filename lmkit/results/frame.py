@@ -289,14 +289,14 @@ def fields_of(content: Mapping[str, Any], prefix: str = "") -> Row:
 
 def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
     """Marks runs that diverged, or whose test perplexity is more than twice the median of the runs
-    on the same data with a decoder of the same rank.
+    on the same data with the same kind of trunk and a decoder of the same rank.
     """
     finished = table["state"] == "finished"
     if not finished.any():
         return table
     known = table.loc[finished].replace([np.inf, -np.inf], np.nan)
     missing = known[list(PERPLEXITIES)].isna().any(axis=1)
-    alike = [c for c in ("data_sha256", "head.decoder_rank") if c in known]
+    alike = [c for c in ("data_sha256", "trunk", "head.decoder_rank") if c in known]
     usual = known.groupby(alike, dropna=False)["test_ppl"].transform("median")
     far = known["test_ppl"] > _FAILED * usual
     for rows, reason in (

@@ -136,7 +136,7 @@ def select_folders(
         try:
             passing, damaged = _filtered(there, filters)
         except UserError as instead:
-            none_of = f"selects none of the {len(there)} runs of {place}"
+            none_of = f"selects none of the runs of {place}"
             raise UserError(f"{option}={text} {none_of}: {instead}") from None
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged

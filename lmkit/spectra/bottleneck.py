@@ -25,11 +25,11 @@ class GradientShare(NamedTuple):
 def orthonormal_basis(weight_VE: Tensor) -> Tensor:
     """Q (V, R), float64: an orthonormal basis of the column space of the decoder's weight.
 
-    Directions with singular values at most max(V, E) eps sigma_1, eps of the weight's own dtype,
-    count as absent.
+    Directions with singular values at most sqrt(E) eps sigma_1, eps of the weight's own dtype,
+    count as absent: rounding the entries makes none larger.
     """
     left_VE, values_E, _ = torch.linalg.svd(weight_VE.detach().double(), full_matrices=False)
-    tolerance = max(weight_VE.shape) * torch.finfo(weight_VE.dtype).eps
+    tolerance = weight_VE.shape[1] ** 0.5 * torch.finfo(weight_VE.dtype).eps
     basis_VR: Tensor = left_VE[:, values_E > tolerance * values_E[0]]
     return basis_VR
 

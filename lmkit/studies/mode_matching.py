@@ -17,7 +17,13 @@ from scipy.stats import ttest_1samp
 from torch import Tensor
 
 from lmkit.data.random_stream import random_stream
-from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
+from lmkit.errors.user_error import (
+    UserError,
+    require_choice,
+    require_count,
+    require_list,
+    require_positive,
+)
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import marks
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
@@ -66,6 +72,8 @@ class ModeMatching(SyntheticStudy):
         require_list("heads", heads)
         for head in heads:
             require_choice("heads", head, HEADS)
+        if BASELINE not in heads or len(set(heads)) < 2:
+            raise UserError(f"heads must name {BASELINE} and others, which are compared with it")
         require_list("alphas", alphas)
         for alpha in alphas:
             require_positive("alphas", alpha)

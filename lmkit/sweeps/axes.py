@@ -127,7 +127,7 @@ def expand(
         params: axes common to all parts: an option and its values as on a command line, `a,b,c`,
             `choice(...)`, `range(start,stop,step)` or, of a group's files, `glob(toy*)`. One value
             makes a constant.
-        parts: further axes; the sweep is the union of the parts. None: one part without axes.
+        parts: further axes; the sweep is the union of the parts. Empty: one part without axes.
         typed: overrides from the command line. Each replaces the axis of its option in the parts
             that have it, or joins all parts when none has.
         loader: finds the files of `glob(...)`; without it that cannot be read.
@@ -206,5 +206,8 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
     with_files = replace(parsed, config_loader=loader)
     values = [f"{option}={value}" for value in with_files.sweep_string_iterator()]
     if not values:
-        raise UserError(f"{override}: no file of {option} has a name like that")
+        raise UserError(
+            f"{override} gives no value: its range is empty, or no file of {option} has a name "
+            f"like that"
+        )
     return values

@@ -90,8 +90,10 @@ class Backlog:
     def put_off(self, waiting: Waiting) -> None:
         """Keeps a point that another process trains, since that process may die."""
         if not self._held:
-            self._look_at, self._pause_s = time.monotonic() + LOOK_AGAIN_S, LOOK_AGAIN_S
-            self._say(f"{waiting.point.label}: another process trains it; checking again later")
+            self._look_at = max(self._look_at, time.monotonic() + LOOK_AGAIN_S)
+            if not waiting.was_held:
+                self._pause_s = LOOK_AGAIN_S
+                self._say(f"{waiting.point.label}: another process trains it; checking again later")
         waiting.was_held = True
         self._held.append(waiting)
 

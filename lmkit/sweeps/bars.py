@@ -75,10 +75,11 @@ class Watched:
             return  # the error is reported when the point ends
         ended = sum(each.is_finished or each.state == "failed" for each in every)
         self._progress.update(self._all, completed=ended)
-        running = {each.point.run: each for each in every if each.state == "running"}
-        for run in [run for run in self._bars if run not in running]:
+        running = [each for each in every if each.state == "running"]
+        shown = {each.point.run: each for each in running[:_SHOWN]}
+        for run in self._bars.keys() - shown.keys():
             self._progress.remove_task(self._bars.pop(run))
-        for run, standing in list(running.items())[:_SHOWN]:
+        for run, standing in shown.items():
             if run not in self._bars:
                 self._bars[run] = self._progress.add_task("", total=standing.point.max_epochs)
             self._progress.update(

@@ -9,7 +9,9 @@ from collections.abc import Iterable
 
 def quoted(text: str) -> str:
     """Text quoted for Hydra's overrides, whatever characters it holds."""
-    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+    # Hydra reads two backslashes as one before a quote alone
+    doubled = re.sub(r"\\(?=\\*('|\Z))", r"\\\\", text)
+    return "'" + doubled.replace("'", "\\'") + "'"
 
 
 def typed(words: Iterable[str]) -> str:

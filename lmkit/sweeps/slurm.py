@@ -95,6 +95,10 @@ class Slurm:
             require_count(f"hydra.launcher.{option}", value, minimum)
         if mem_gb is not None:
             require_positive("hydra.launcher.mem_gb", mem_gb)
+        if not isinstance(extra, Mapping):
+            raise UserError(
+                f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}"
+            )
         require_list("hydra.launcher.setup", setup, "[module load cuda]", may_be_empty=True)
         self._most_jobs, self._requeues = array_parallelism, max_requeues
         self._setup = list(setup) if gpus else [*setup, "export CUDA_VISIBLE_DEVICES="]

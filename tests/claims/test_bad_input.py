@@ -21,6 +21,7 @@ from tests.conftest import PYTHONS_LOADER
 from tests.tiny import TINY
 
 TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
+SHORT = "data.train_tokens=300 data.valid_tokens=30 data.test_tokens=30"  # quick to generate
 DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_soft"
 
 
@@ -43,7 +44,6 @@ def dialogues(tmp_path: Path) -> str:
         ("module=dialogue", f"takes PairBatch, but windows gives Window: {TEXT}"),
         ("windows=dialogue", f"takes DialogueSplits, but data gives TextSplits: {TEXT}"),
         ("trunk=seq2seq", f"takes Trunk, but trunk gives Seq2Seq: {TEXT}"),
-        ("trainer.precision=16", "must be one of 32-true, tf32, bf16-mixed, but is 16"),
         ("runs_dir=file", "runs_dir=file must be a folder, but file is a file"),
         ("runs_dir=file/runs", "runs_dir=file/runs must be a folder, but file is a file"),
         ("windows.batch_size=100000", "choose a smaller windows.batch_size"),
@@ -55,9 +55,6 @@ def dialogues(tmp_path: Path) -> str:
         ),
         ("logger=wandb logger.wandb.mode=nonsense", "logger.wandb.mode"),
         ("+logger.mine._target_=builtins.dict", "logger.mine._target_"),
-        ("head.chunk_mb=0", "head.chunk_mb"),
-        ("data.rank=2", "data.rank"),
-        ("windows.valid_batch_size=1000", "valid_batch_size"),
         ("conclusion.sample=1", "conclusion.sample"),
         ("callbacks.checkpoints=null", "callbacks.checkpoints"),
         ("callbacks.checkpoints.every_minutes=0", "callbacks.checkpoints.every_minutes"),
@@ -87,8 +84,6 @@ def test_a_refused_input_leaves_nothing_behind(
     ("axis", "expected"),
     [
         ("module=language_model,dialogue", TEXT),
-        ("windows=bptt,dialogue", TEXT),
-        ("conclusion._target_=builtins.dict", "must be a lmkit.experiment.conclusion.Conclusion"),
     ],
 )
 def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path, axis, expected):
@@ -242,7 +237,7 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
         ("runs there csv=yes", "csv must be one of true, false, but is 'yes'"),
-        ("train runs_dir=/proc/x", "cannot make the folder /proc/x: "),
+        (f"train runs_dir=/proc/x {SHORT}", "cannot make the folder /proc/x: "),
         ("evaluate run=there head:gss", "in quotes, as in 'run=runs head:gss'"),
         ("clean head:gss", "runs=head:gss selects no run: a filter stands with its runs in"),
         ("train --resolve", "The --resolve flag can only be used in conjunction with --cfg"),
@@ -264,7 +259,7 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ),
         ("report runs=null", "runs must name runs"),
         (
-            "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0",
+            "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0 " + SHORT,
             "head.transform=Flatten makes (600,) of logits of shape (3, 200)",
         ),
         ("train data=text data.root=there/a.yaml", "must end in .txt, .txt.gz, .jsonl or"),

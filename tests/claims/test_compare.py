@@ -92,7 +92,7 @@ def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_r
         (("a=runs head:gss", "b=rnus"), "(did you mean runs?)"),
         (
             ("a=runs head:softmaxes", "b=runs"),
-            "selects none of the 7 runs of runs: there is head:gss, head:softmax",
+            "selects none of the runs of runs: there is head:gss, head:softmax",
         ),
         (("a=runs head:gss", "b=runs head:softmax", "out=c.txt"), "out=c.txt must be"),
     ],

@@ -38,7 +38,7 @@ def test_commands_take_runs_in_the_same_words(printed, refused, tmp_path):
     assert "b: 1 run:" in compared
     assert json.loads((tmp_path / "c.json").read_text())["runs of a"]["test perplexity"] == 2
     assert "a=nowhere selects no run" in refused("compare", "a=nowhere", "b=runs")
-    assert "none of the 3 runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
+    assert "none of the runs of runs" in refused("compare", "a='runs seed:9'", "b=runs")
 
 
 def test_status_tells_which_code_has_changed_since(printed, monkeypatch):

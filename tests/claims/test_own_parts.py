@@ -255,6 +255,12 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     lmkit("report", *OWN, "runs=runs")
     assert "left out: analyses/longest: its analysis cannot be loaded" in capsys.readouterr().out
     assert "How long the words are" not in (tmp_path / "report" / "index.html").read_text("utf-8")
+    unnamed = ANALYSIS.replace(
+        'name, record, title = "longest", Words,', "record, caption = Words,"
+    )
+    (tmp_path / "own_analyses.py").write_text(unnamed)
+    lmkit("report", *OWN, "runs=runs")
+    assert "own_analyses.Longest does not set name, title" in capsys.readouterr().out
 
 
 @pytest.mark.usefixtures("own_analysis")

@@ -82,7 +82,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
     for wrong, message in (
         (["seed=abc"], "seed: Value 'abc'"),
         (["experiment=toyy"], r"did you mean toy\?"),
-        (["optimizer.lr=0"], "optimizer.lr must be greater than 0"),
+        ([*TINY, "optimizer.lr=0"], "optimizer.lr must be greater than 0"),
         (["multirun_sweeps=smoke"], "trains one run"),
         (["--multirun", "seed=1,2"], "trains one run"),
         (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'"),
@@ -93,7 +93,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
             package.train(wrong)
     in_an_application = initialize_config_dir(str(CONFIGS), version_base="1.3")  # of Hydra's
     with in_an_application, pytest.raises(UserError, match=r"optimizer\.lr must be greater"):
-        package.train(["optimizer.lr=0"])
+        package.train([*TINY, "optimizer.lr=0"])
 
 
 def without_target(section: dict[str, object]) -> dict[str, object]:

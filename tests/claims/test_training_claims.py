@@ -165,14 +165,17 @@ def test_any_optimizer_of_pytorch_trains(lmkit, run):
     assert run().read_result().metrics["valid_ppl"] < 40
 
 
-def test_a_runs_name_says_its_head(lmkit, runs, tmp_path):
+def test_a_runs_name_says_its_head(refused, tmp_path, monkeypatch):
+    def named(config: dict) -> None:
+        raise UserError(config["name"])
+
     write_shown_files(tmp_path)
-    lmkit("train", *TINY, "head/transform=gss")
-    lmkit("train", *TINY, "head/mixture=contexts", "head.mixture.num_experts=2")
-    lmkit("train", *TINY, "head.transform._target_=heads.Cube")
-    lmkit("train", *TINY, "head/transform=sigsoftmax", "name=mine")
-    names = [run.path.name.rpartition("-")[0] for run in runs()]
-    assert names == ["mine", "toy_contexts", "toy_cube", "toy_gss"]
+    monkeypatch.setattr("lmkit.cli.train.run", named)
+    assert refused("train", *TINY, "head/transform=gss") == "toy_gss"
+    mixture = ("head/mixture=contexts", "head.mixture.num_experts=2")
+    assert refused("train", *TINY, *mixture) == "toy_contexts"
+    assert refused("train", *TINY, "head.transform._target_=heads.Cube") == "toy_cube"
+    assert refused("train", *TINY, "head/transform=sigsoftmax", "name=mine") == "mine"
 
 
 def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_path):

@@ -54,7 +54,7 @@ TOGETHER = zip_longest(*([f"{group}={name}" for name in OTHERS[group]] for group
 CHOICES += [" ".join(filter(None, choices)) for choices in TOGETHER]
 PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
-    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml", "reproduce/*.yaml")
+    for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml")
     for path in CONFIGS.glob(pattern)
     if path.stem not in ("default_launcher", "quiet")  # parts of the others, with no options
 )

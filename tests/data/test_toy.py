@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from lmkit.data.toy import ToyLanguage, zipfian_frequencies
 from lmkit.errors.user_error import UserError
 
+UNREAD = {"valid_tokens": 2, "test_tokens": 2}  # of a language whose training text is read alone
 CONFIG = Path(__file__).parents[2] / "conf" / "data" / "toy.yaml"
 
 
@@ -23,7 +24,7 @@ def toy(**changed: object) -> ToyLanguage:
 
 @cache
 def default() -> ToyLanguage:
-    return toy()
+    return toy(train_tokens=40_000)
 
 
 def small(**changed: object) -> ToyLanguage:
@@ -43,7 +44,7 @@ def test_splits_have_their_sizes_and_words():
     language = default()
     corpus = language.load()
     sizes = (len(corpus.train), len(corpus.valid), len(corpus.test))
-    assert sizes == (400_000, 20_000, 20_000)
+    assert sizes == (40_000, 20_000, 20_000)
     assert len(corpus.vocabulary) == len(set(corpus.vocabulary)) == 200
     assert corpus.vocabulary[0] == "<eos>"
     assert corpus.train.dtype == np.int64
@@ -122,7 +123,7 @@ def test_floor_and_entropy_agree_within_sampling_error():
 
 @pytest.mark.parametrize("exponent", [0.7, 1.3])
 def test_words_are_zipfian(exponent):
-    text = toy(zipf_exponent=exponent).load().train
+    text = toy(zipf_exponent=exponent, train_tokens=100_000, **UNREAD).load().train
     counts = np.bincount(text, minlength=200)[1:]
     ranks = np.arange(1, 200)
     slope, _ = np.polyfit(np.log(ranks + 2.7), np.log(np.sort(counts)[::-1]), 1)
@@ -133,7 +134,7 @@ def test_words_are_zipfian(exponent):
 
 def test_sentences_have_the_chosen_length():
     for length in (5, 15, 40):
-        text = toy(sentence_length=length, train_tokens=100_000).load().train
+        text = toy(sentence_length=length, train_tokens=100_000, **UNREAD).load().train
         assert len(text) / (text == 0).sum() == pytest.approx(length, rel=0.1)
 
 

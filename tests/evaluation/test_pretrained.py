@@ -544,7 +544,7 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("undrawn")
-@pytest.mark.parametrize("command", ["rank", "gradient_bottleneck", "truncation", "unargmaxable"])
+@pytest.mark.parametrize("command", ["rank", "unargmaxable"])
 def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
     lmkit(command, *options(made, "gpt2", "contexts=20"))
     before = {path: path.read_bytes() for path in here.rglob("pretrained/*/analysis/*")}

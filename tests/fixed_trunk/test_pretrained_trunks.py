@@ -20,15 +20,17 @@ from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.fixed_trunk.start import start_as
 from lmkit.measures.perplexity import mean_nll
-from lmkit.pretrained.loading import load_pretrained
+from lmkit.pretrained.loading import facts_of, load_pretrained
 from lmkit.pretrained.model import PretrainedModel
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
-from tests.evaluation.test_pretrained import TEXT, save_models
+from tests.evaluation.test_pretrained import SIZES, TEXT, make_tokenizer, save_models
 from tests.fixed_trunk.conftest import COMMON
 from tests.tiny import composed
 
 pytest.importorskip("transformers")
+from transformers import OPTConfig, OPTForCausalLM
+
 WINDOW, STRIDE = 24, 10
 
 
@@ -173,6 +175,33 @@ def test_a_model_without_its_tokenizers_file_is_named(made, config_of, tmp_path,
         (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])))
     with pytest.raises(UserError, match=rf"^trunk\.of=hf:{re.escape(str(folder))}.*{message}"):
         config_of(str(folder))
+
+
+def test_contexts_have_the_size_that_the_output_layer_reads(tmp_path):
+    """OPT may project its last hidden state before it."""
+    config = OPTConfig(vocab_size=304, ffn_dim=8, word_embed_proj_dim=8, **SIZES)
+    OPTForCausalLM(config).save_pretrained(tmp_path / "opt")
+    make_tokenizer(TEXT, begins=True).save_pretrained(tmp_path / "opt")
+    (checkpoint,) = find_checkpoints(str(tmp_path / "opt"), None)
+    model = load_pretrained(checkpoint, TEXT, window=WINDOW, stride=STRIDE).model
+    assert facts_of(checkpoint, "hf").dim == model.head.decoder_weight.shape[1] == 8
+
+
+class Offset(torch.nn.Module):
+    def __init__(self, num_words: int) -> None:
+        super().__init__()
+        self.offset_V = torch.nn.Parameter(torch.ones(num_words))
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return logits + self.offset_V
+
+
+def test_a_transform_of_a_parameter_a_word_follows_a_soft_cap(config_of):
+    transform = f"head.transform._target_={__name__}.Offset"
+    config = config_of("gemma", "head.start=trunk", transform)
+    model = make_model(config, torch.ones(304, dtype=torch.int64))
+    assert model.head.transform.transform.offset_V.shape == (304,)
+    assert model.head.transform.capped.cap == 2
 
 
 @pytest.fixture

@@ -103,6 +103,12 @@ def test_the_programs_penalty_is_over_the_sums_of_each_column(head, batch):
     assert hidden_TBD.shape[1] > 1  # else both penalties sum over the same
 
 
+@pytest.mark.parametrize("penalty_of", ["paper", "program"])
+def test_one_component_has_no_penalty(penalty_of):
+    alone = doc([0, 0, 1], penalty_of=penalty_of)
+    assert float(alone.penalty(torch.randn(3, 1, E + OUT))) == 0
+
+
 def test_the_paper_s_penalty_is_the_default_and_another_is_refused():
     assert doc(EXPERTS).penalty_of == "paper"
     with pytest.raises(UserError, match="penalty_of must be one of paper, program"):

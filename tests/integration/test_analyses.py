@@ -282,6 +282,7 @@ def test_samples_are_printed_and_written(lmkit, tiny_run):
     for number, text in enumerate(content["texts"], 1):
         assert text.startswith(f"{words[1]} {words[2]}")
         assert f"text {number}\n{text}\n" in printed
+    assert printed.count(content["texts"][0][:30]) == 1
     lmkit("samples", f"run={tiny_run}", "length=12", "texts=2", prompt)
     assert written(tiny_run, "samples") == content
 

@@ -148,5 +148,10 @@ def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(runs, monkeyp
     monkeypatch.setattr(model_spectra, "available_bytes", lambda device: least)
     with pytest.raises(UserError, match="contexts=N with N at most 57"):
         model_spectra.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+    monkeypatch.setattr(memory, "available_bytes", lambda device: 0)
+    monkeypatch.setattr(model_spectra, "available_bytes", lambda device: 0)
+    with pytest.raises(UserError, match="free some memory"):
+        model_spectra.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+    monkeypatch.setattr(memory, "available_bytes", lambda device: least)
     found = model_spectra.fitting_spectrum(loaded.model, windows, 57, "log_probs")
     assert found.measures.num_contexts == 57

@@ -58,6 +58,7 @@ def test_the_wheel_trains_from_an_empty_folder_and_leaves_nothing_but_runs(comma
     assert Path(_succeeds(where, cwd=tmp_path).strip()).is_relative_to(command.parents[1])
 
 
+@pytest.mark.slow
 def test_the_wheel_has_every_sweep_and_our_sweeper(command, tmp_path):
     # the sweep's own complaint, which comes before all that takes time
     line = [str(command), "train", "multirun_sweeps=smoke", "sweep.name=../x"]

@@ -62,7 +62,7 @@ def test_figures_of_a_run_are_of_the_house_and_leave_the_users_settings_alone(tm
     ]  # fmt: skip
     drawn = {
         "curves": figures.curves([*rows, {"epoch": 3, "test/ppl": 70.0}], 20.0, "run"),
-        "spectrum": figures.spectrum(np.array([4.0, 2.0, 0.0]), 1e-5, "run"),
+        "spectrum": figures.spectrum(np.array([4.0, 2.0, 0.0]), 1e-5, 0.0, "run"),
         "transform": figures.transform_curve(np.arange(3.0), np.arange(3.0) ** 2, "run"),
     }
     assert dict(matplotlib.rcParams) == before

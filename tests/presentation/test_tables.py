@@ -45,6 +45,9 @@ def test_latex_is_booktabs_and_takes_no_letter_for_its_own():
     assert r"\caption{Heads \& their 95 \% intervals}" in latex
     assert r"\label{tab:penn-groups}" in latex
     assert latex.count("rule") == 3
+    odd = styled.to_latex(TEXT.rename(columns={TEXT.columns[0]: "MoS‡"}), "odd", r"x^2 ~ \y")
+    assert r"MoS\ddag{}" in odd
+    assert r"\caption{x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y}" in odd
 
 
 def test_plain_values_become_the_usual_cells_and_decide_where_a_column_stands():

@@ -284,6 +284,14 @@ def test_published_ranks_stand_beside_those_over_as_many_contexts(tmp_path, make
     assert "published Press rank" in page_of(tmp_path / "runs", tmp_path / "out")
 
 
+def test_spectra_are_drawn_beside_ranks_over_more_contexts(tmp_path, make_run):
+    run = make_run(tmp_path / "runs")
+    more = {"schema_version": 1, "kind": "rank", "split": "test", "checkpoint": "best"}
+    more |= {"spectrum": {"num_contexts": 82429, "press_rank": 402, "effective_rank": {}}}
+    (run / "analysis" / "rank_test_log_probs.json").write_bytes(checked_json(more))
+    assert "Over 10,000 contexts" in page_of(tmp_path / "runs", tmp_path / "out")
+
+
 def test_the_papers_test_over_ten_seeds_stands_beside_theirs(tmp_path, make_run):
     ppls = {"identity": [], "gss": []}
     for seed in (141, *range(10)):  # 141 is the seed of the run that was reported

@@ -15,7 +15,7 @@ from lmkit.runs.checksums import checked_json
 from lmkit.runs.metrics import MetricsFile
 from tests.results.forging import change
 
-KEPT = Path(__file__).parents[2] / "docs" / "study"
+KEPT = Path(__file__).parents[2] / "docs" / "study" / "first" / "runs"
 
 
 def test_a_row_holds_what_the_files_of_a_run_hold(tmp_path, make_run):
@@ -31,10 +31,9 @@ def test_a_row_holds_what_the_files_of_a_run_hold(tmp_path, make_run):
     assert row["folder"] == str(run)
 
 
-@pytest.mark.parametrize("folder", ["runs", "first/runs"])
-def test_every_number_of_the_kept_runs_is_in_the_frame(folder):
-    table = results(str(KEPT / folder))
-    paths = sorted(path.parent for path in (KEPT / folder).glob("*/result.json"))
+def test_every_number_of_kept_runs_is_in_the_frame():
+    table = results(str(KEPT))
+    paths = sorted(path.parent for path in KEPT.glob("*/result.json"))
     assert list(table.index) == [path.name for path in paths]
     for path in paths:
         row = table.loc[path.name]
@@ -98,6 +97,13 @@ def test_what_happened_to_a_run_is_said(tmp_path, make_run, break_it, state, rea
     assert row["state"] == state
     assert pd.isna(row["reason"]) if reason is None else reason in row["reason"]
     assert (results(str(tmp_path))["state"] == "finished").sum() == 2 + (state == "finished")
+
+
+def test_a_run_is_judged_by_those_of_the_same_kind_of_trunk(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed)
+    make_run(tmp_path, 4, 300.0, trunk="Transformer", options={"max_epochs": 3})
+    assert set(results(str(tmp_path))["state"]) == {"finished"}
 
 
 def test_the_epochs_of_an_unfinished_run_are_those_that_it_has_completed(tmp_path, make_run):

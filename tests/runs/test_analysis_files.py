@@ -9,7 +9,6 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.analysis_files import analysis_stems, read_analysis, write_analysis
-from lmkit.runs.checksums import checked_json
 from lmkit.runs.folder import RunFolder
 
 
@@ -44,6 +43,8 @@ def test_files_are_listed_by_kind(run):
     for stem in ("rank_valid_2", "rank", "ranking", "samples"):
         write(run, stem, stem.partition("_")[0])
     assert analysis_stems(run, "rank") == ["rank", "rank_valid_2"]
+    write(run, "rank_mine", "rank_mine")  # of another analysis, whose name begins alike
+    assert read_analysis(run, "rank_mine", kind="rank", schema_version=3) is None
 
 
 def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
@@ -59,7 +60,6 @@ def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
         ("{", "is damaged: Expecting"),
         ("[]", "is not a mapping"),
         ('{"kind": "rank"}', "is damaged: its schema_version is missing"),
-        (checked_json({"kind": "samples", "schema_version": 3}).decode(), "kind: 'samples', not"),
     ],
 )
 def test_a_damaged_file_is_named(run, text, error):

@@ -133,6 +133,8 @@ def test_a_perfect_fit_scores_as_one():
     [
         (("degenerate", "kernel=2"), "kernel must be odd, but is 2"),
         (("mode_matching", "heads=[MoS + SSS]"), "heads must be one of Softmax, SS, "),
+        (("mode_matching", "heads=[SS,MoS]"), "heads must name Softmax and others"),
+        (("mode_matching", "heads=[Softmax]"), "heads must name Softmax and others"),
         (("mode_matching", "num_words=1"), "num_words must be a whole number of at least 2"),
         (("mode_matching", "more_words=[1]"), "more_words must be a whole number of at least 2"),
         (("mode_matching", "more_words=8"), "more_words must be a list such as"),

@@ -103,7 +103,10 @@ def test_submitits_launcher_needs_slurm(monkeypatch):
 
 @pytest.mark.parametrize(
     "text",
-    ["/home/josé/runs", "/data/größe", "/数据/runs", "runs/٣", "it's, more", "runs", "12", "a b"],
+    [
+        *("/home/josé/runs", "/data/größe", "/数据/runs", "runs/٣", "it's, more", "runs", "12"),
+        *("a b", r"a\b", "a\\", r"\\'", r"it\'s \\", r"'\'\\'c\\d\\\\"),
+    ],
 )
 def test_a_text_is_read_back_as_it_was_whatever_its_letters(text):
     assert read(f"runs_dir={as_value(text)}").value() == text

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import re
 import time
+from contextlib import ExitStack
 
 from rich.console import Console
 from rich.progress import Progress
@@ -36,6 +37,20 @@ def test_each_run_under_way_has_a_bar_of_its_epochs_until_it_ends(sweep_of):
     assert under_way.description == "1 ok \\[x], valid 90.50"
     watched.look()
     assert len(progress.tasks) == 1
+
+
+def test_a_run_that_others_before_it_crowd_out_has_no_bar(sweep_of, monkeypatch):
+    monkeypatch.setattr(module, "_SHOWN", 1)
+    sweep = sweep_of("ok", "ok")
+    progress = Progress(console=Console(file=io.StringIO()))
+    watched = Watched(sweep, sweep.manifest.points, progress)
+    with ExitStack() as held:
+        for folder in reversed([sweep.run_folder(point) for point in sweep.manifest.points]):
+            folder.path.mkdir(parents=True)
+            folder.write_config("{}")
+            held.enter_context(RunLock(folder.lock))
+            watched.look()
+        assert [task.description for task in progress.tasks] == ["mine", "0 ok"]
 
 
 def test_a_terminal_sees_them_beside_what_is_said_and_a_file_does_not(sweep_of, monkeypatch):

@@ -6,14 +6,15 @@ import subprocess
 import sys
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
 from lmkit.runs.lock import Locks, RunLock
-from lmkit.runs.sweep_folder import Failure
-from lmkit.sweeps import processes
+from lmkit.runs.sweep_folder import Failure, SweepFolder
+from lmkit.sweeps import backlog, processes
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
@@ -68,6 +69,20 @@ def test_the_sweeps_command_tries_again_what_has_failed(sweep_of, attempts):
     assert sweep.failure(failed) is None
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     assert states(sweep) == ["finished", "finished"]
+
+
+def test_a_point_that_another_is_at_is_told_of_once_and_tried_less_and_less_often(
+    sweep_of, monkeypatch
+):
+    """Another process has claimed it, and holds no lock yet."""
+    sweep, said, tried, now = sweep_of("ok"), [], [], [0.0]
+    monkeypatch.setattr(backlog, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(SweepFolder, "claim", lambda *_: tried.append(now[0]))
+    points = Backlog(sweep, sweep.manifest.points, said.append)
+    for now[0] in range(100):
+        assert points.take() is None
+    assert tried == [0, 3, 9, 21, 45, 75]
+    assert said == ["0 ok: another process trains it; checking again later"]
 
 
 def test_what_is_finished_is_not_started_again(sweep_of, attempts):

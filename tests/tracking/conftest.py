@@ -6,12 +6,12 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
 import yaml
+from wandb.util import get_core_path
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
@@ -88,7 +88,10 @@ def finished(template: RunFolder, tmp_path: Path) -> RunFolder:
 
 def inspect(record: Path) -> dict:
     """What is recorded of a run: its summary, its history, and who it is, without the unsteady."""
-    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(record)]
+    (file,) = record.glob("run-*.wandb")
+    # what `wandb leet inspect` starts once it has been imported
+    options = ["--no-observability", "--json", "--run-file", str(file), str(record.parent)]
+    command = [get_core_path(), "leet", "inspect", *options]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     out = done.stdout

@@ -6,17 +6,16 @@ Each file in conf/analyses/, or in the same folder of the user's own configs, na
 from __future__ import annotations
 
 from hydra.core.hydra_config import HydraConfig
-from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from rich.console import Console
 
-from lmkit.analyses.base import Analysis, Record, StoredRecord
+from lmkit.analyses.base import Analysis, Record
 from lmkit.analyses.measuring import Outcomes, measure_models, measure_runs
 from lmkit.cli.entry import entry_point, plain_config
-from lmkit.errors.user_error import UserError, require_flag, require_threads
+from lmkit.errors.user_error import UserError, first_reason, require_flag, require_threads
 from lmkit.experiment.make import make
 from lmkit.presentation.figures import save
-from lmkit.presentation.style import house_style
+from lmkit.presentation.style import figure, house_style
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.presentation.terminal import to_terminal
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
@@ -69,9 +68,7 @@ def _require_one_source(runs: object, *, has_models: bool) -> None:
 def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
     """Prints a table of each record, and draws it. Raises: UserError when nothing was measured."""
     if not outcomes.measured:
-        ((name, reason), *others) = outcomes.left_out.items()
-        more = f" (and {len(others)} more)" if others else ""
-        raise UserError(f"no {kind} could be measured: {name}: {reason}{more}")
+        raise UserError(f"no {kind} could be measured: {first_reason(outcomes.left_out)}")
     for name, reason in outcomes.left_out.items():
         print(f"left out: {name}: {reason}")
     console = Console()
@@ -82,18 +79,12 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
             print(line)
         if analysis.caption:
             path = analysis_file(folder, stem).with_suffix(".svg")
-            save(drawn(analysis, measured), path)
+            with house_style():
+                drawn, axes = figure((7, 4.5))
+                analysis.draw(axes, [measured])
+                axes.set_title(measured.label, fontsize="medium")
+            save(drawn, path)
             print(f"written: {path}")
-
-
-def drawn(analysis: Analysis, measured: StoredRecord) -> Figure:
-    """The analysis's figure, in the house's style."""
-    with house_style():
-        figure = Figure(figsize=(7, 4.5), layout="constrained")
-        axes = figure.subplots()
-        analysis.draw(axes, [measured])
-        axes.set_title(measured.label, fontsize="medium")
-    return figure
 
 
 def record_rows(record: Record) -> list[tuple[str, str]]:

@@ -49,10 +49,11 @@ def main() -> None:
 def show(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     from lmkit.experiment.model_size import model_sizes, model_without_weights  # bring torch
-    from lmkit.experiment.objects import require_fit
+    from lmkit.experiment.objects import make_trainer, require_fit
 
     plain = plain_config(config)
     check_plain_options(plain)
+    make_trainer(plain["trainer"], "auto")
     make(plain["trigger"], "trigger")
     source: Corpus = make(plain["data"], "data", Corpus)
     require_fit(plain, source)

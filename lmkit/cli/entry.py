@@ -42,6 +42,8 @@ from lmkit.sweeps.points import ConfigReader
 # what may be the user's mistake
 EXPLAINED = (HydraException, OmegaConfBaseException, RuntimeError, ValueError, yaml.YAMLError)
 
+_MULTIRUN = {"--multirun", "-m"}
+
 Task = Callable[[DictConfig], Any]
 
 
@@ -76,6 +78,8 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if {"--help", "-h"} & set(sys.argv[1:]):
                     print(help_text(config_name, sys.argv[1:]))
                     return
+                if config_name not in ("train", "finetune") and _MULTIRUN & set(sys.argv[1:]):
+                    raise UserError("--multirun goes with lmkit train and lmkit finetune alone")
                 if config_name == "train":
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
                 if not _run_by_compose_alone(config_name, reporting):
@@ -164,6 +168,7 @@ def composed_apart(config_name: str, overrides: Sequence[str]) -> dict[str, Any]
         return plain_config(compose(config_name, overrides))
     finally:
         running.hydra = hydra_of_command
+        GlobalHydra.set_instance(running)  # Hydra has put a copy in its place
 
 
 def plain_config(config: DictConfig) -> dict[str, Any]:

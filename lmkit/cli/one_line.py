@@ -98,7 +98,8 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     section, lacking = error.parent_node, str(error.full_key or "")
     if not isinstance(section, DictConfig) or not isinstance(error, _LACKING):
         return ""
-    typed = typed or lacking
+    if not typed or lacking.startswith(f"{typed}."):
+        typed = lacking
     prefix, dot, name = lacking.rpartition(".")
     takes = list(map(str, section))
     near = did_you_mean(name, takes, prefix + dot, cutoff=0.7)
@@ -117,11 +118,13 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     assert isinstance(whole, dict)
     options = list(_options({key: value for key, value in whole.items() if key != "hydra"}))
     options += _WHOLE if "sweep" in whole else ()  # no sections, and of training alone
-    leaf = typed.rpartition(".")[2]
+    within, _, leaf = typed.rpartition(".")
     same = [each for each in options if each.rpartition(".")[2] == leaf != "_target_"]
-    return did_you_mean(typed, [_as_group(each) for each in same], cutoff=0) or did_you_mean(
-        typed, [o for o in options if not typed.startswith(f"{o}.")], cutoff=0.8
-    )
+    far = [each for each in options if not typed.startswith(f"{each}.")]
+    if within:  # what stands beside it was compared above, without the names that they share
+        far = [each for each in far if not each.startswith(f"{within}.")]
+    near = did_you_mean(typed, [_as_group(each) for each in same], cutoff=0)
+    return near or did_you_mean(typed, far, cutoff=0.8)
 
 
 def _as_group(option: str) -> str:

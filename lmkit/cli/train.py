@@ -11,10 +11,10 @@ from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
 from omegaconf import DictConfig
 
-from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first
+from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
 from lmkit.cli.entry import command_line, composed_apart, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
-from lmkit.errors.user_error import UserError, require_list
+from lmkit.errors.user_error import UserError, require_list, require_text
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
@@ -43,7 +43,11 @@ def train(
     from lmkit.experiment.trained_run import load  # brings torch
 
     require_list("overrides", overrides, "['max_epochs=1', 'seed=1']", may_be_empty=True)
-    folders = [str(folder.resolve()) for folder in config_folders(overrides)]
+    for override in overrides:
+        require_text("each of overrides", override)
+    missing = [folder for folder in config_folders(overrides) if not folder.is_dir()]
+    if missing:
+        raise UserError(f"--config-dir: {missing[0]} is no folder")
     line = options_first(overrides)
     options = list(takewhile(lambda each: not each.startswith("-"), line))
     for override in line:
@@ -53,9 +57,13 @@ def train(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
             )
-    searched = [f"hydra.searchpath={folders}"] if folders else []
+    folders = [str(folder.resolve()) for folder in searched_folders(overrides)]
+    searched = [f"hydra.searchpath={folders}"] if config_folders(overrides) else []
     with explained(overrides):
-        plain = composed_apart("train", [*implied(options), *searched])
+        # first: of several search paths Hydra takes the first
+        plain = composed_apart("train", [*searched, *implied(options)])
+    if plain["keep"] == "none":
+        raise UserError("keep=none: lmkit.train returns the best weights, which keep=best keeps")
     plain["name"] = name_with_head(plain["name"], overrides)
     kept = [each for each in overrides if option_of(each) != "keep"]
     plain["command"] = shlex.join(["lmkit", "train", *kept])

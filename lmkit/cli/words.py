@@ -86,7 +86,7 @@ class Command(NamedTuple):
     def _require(self, words: Sequence[str]) -> None:
         if len(words) < self.least:
             what = ", ".join(self.choices) or "--help says more"
-            raise UserError(f"{self.words.split()[0]} is missing: {what}")
+            raise UserError(f"{self.words.split()[len(words)]} is missing: {what}")
         if self.most is not None and len(words) > self.most:
             raise UserError(f"{words[self.most]!r} is too much; usage: {self._usage()}")
         if self.choices:

@@ -6,7 +6,7 @@ import difflib
 import math
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -25,6 +25,12 @@ def end_with(error: UserError) -> NoReturn:
     """Ends the command: prints the error as one line, exits with its status."""
     print(f"error: {error}", file=sys.stderr, flush=True)
     sys.exit(error.exit_status)
+
+
+def first_reason(left_out: Mapping[str, str]) -> str:
+    """`NAME: REASON (and 3 more)` of what was left out, which is not nothing."""
+    (name, reason), *others = left_out.items()
+    return f"{name}: {reason}" + (f" (and {len(others)} more)" if others else "")
 
 
 def require_number(option: str, value: object) -> float:

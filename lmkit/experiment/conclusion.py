@@ -50,7 +50,7 @@ class Conclusion:
     Args:
         contexts: number of test contexts, from the first, for the spectrum of log P; None: all.
         sample: the same for the spectrum of transformed logits.
-        published_contexts: those of the published ranks, used instead of `contexts` where the
+        published_contexts: those of the published ranks, used instead of fewer `contexts` where the
             split has as many and memory allows; None: nothing is published.
     """
 

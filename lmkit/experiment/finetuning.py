@@ -7,7 +7,7 @@ there, the initial weights stay the best until an epoch beats their valid perple
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +56,7 @@ def finetuning_config(
     return with_data_in(data_root, config)
 
 
-def start_from(
-    source: Mapping[str, Any],
-    model: HeadModule,
-    epoch_end: EpochEnd,
-    check_lock: Callable[[], None],
-) -> None:
+def start_from(source: Mapping[str, Any], model: HeadModule, epoch_end: EpochEnd) -> None:
     """Loads a finished run's best weights into `model`; they are this run's best, as of epoch 0.
 
     Args:
@@ -74,16 +69,11 @@ def start_from(
     if evaluated_sha256(content) != source["weights_sha256"]:
         raise UserError(f"{best} has changed meanwhile: run the same command again")
     averaged = load_evaluated_weights(model, content)
-    best_is_start(model, epoch_end, source["valid_ppl"], source["train_ppl"], averaged, check_lock)
+    best_is_start(model, epoch_end, source["valid_ppl"], source["train_ppl"], averaged)
 
 
 def best_is_start(
-    model: HeadModule,
-    epoch_end: EpochEnd,
-    valid_ppl: float,
-    train_ppl: float,
-    averaged: bool,
-    check_lock: Callable[[], None],
+    model: HeadModule, epoch_end: EpochEnd, valid_ppl: float, train_ppl: float, averaged: bool
 ) -> None:
     """Writes `best.ckpt` with the weights that a run starts from, as of epoch 0.
 
@@ -101,4 +91,4 @@ def best_is_start(
         "callbacks": {STATE_KEY: {"averages": weights if averaged else {}}},
         "lmkit": epoch_end.contents,
     }
-    write_tensors(epoch_end.run.folder.best, start, check_lock)
+    write_tensors(epoch_end.run.folder.best, start, epoch_end.run.check_lock)

@@ -59,7 +59,7 @@ def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFol
 def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
     """Makes the run's objects; fits, concludes and publishes it under its lock."""
     folder, keep = defined.folder, defined.config["keep"]
-    _require_resumable(folder)
+    require_last(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
     from lmkit.experiment.conclusion import origin
@@ -72,7 +72,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
         made = make_objects(defined, lock.check, signals, after_epoch)
         with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
-                _require_resumable(folder)
+                require_last(folder)
                 _fit(defined, made, made_by)
                 try:
                     result = made.conclusion.conclude(defined, made, made_by)
@@ -111,17 +111,11 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     if start.checkpoint is None and "finetuned_from" in config:
         from lmkit.experiment.finetuning import start_from
 
-        start_from(config["finetuned_from"], model, epoch_end, run.check_lock)
+        start_from(config["finetuned_from"], model, epoch_end)
     trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
-
-
-def _require_resumable(folder: RunFolder) -> None:
-    """Raises UserError where a finished run has no checkpoint to resume under a larger budget."""
-    if folder.state() == "finished":
-        require_last(folder)
 
 
 class _Start(NamedTuple):

@@ -79,7 +79,6 @@ class HeadStart(RunCallback):
             valid.perplexity,
             train.perplexity,
             averaged=False,
-            check_lock=self.run.check_lock,
         )
         self.run.log.write(
             f"starting with the trunk's own decoder, at valid perplexity "

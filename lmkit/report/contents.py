@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pandas as pd
 
 from lmkit.analyses.base import Analysis
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, first_reason
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
 from lmkit.report import curves, first_screen, over_option, pretrained, tables
@@ -63,7 +63,8 @@ def make_report(
     """
     runs, left_out = grouped(table, baseline)
     if runs.empty and not models:
-        raise UserError(f"no run can be reported on: {_first(left_out)}")
+        why = first_reason(left_out) if left_out else "there is none"
+        raise UserError(f"no run can be reported on: {why}")
     _require_baseline(runs, baseline)
     with house_style():
         sentences, sections, last_lines = _of_runs(runs, analyses, compose, left_out)
@@ -170,13 +171,6 @@ def _require_baseline(runs: pd.DataFrame, baseline: str) -> None:
             f"baseline={baseline} is the head of no run{did_you_mean(baseline, sorted(families))}; "
             f"there are {', '.join(sorted(families))}"
         )
-
-
-def _first(left_out: dict[str, str]) -> str:
-    if not left_out:
-        return "there is none"
-    (name, reason), *others = left_out.items()
-    return f"{name}: {reason}" + (f" (and {len(others)} more)" if others else "")
 
 
 def _key(title: str) -> str:

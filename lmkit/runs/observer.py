@@ -33,9 +33,6 @@ class RunObserver(Protocol):
             cost: likewise.
         """
 
-    def leaving(self) -> None:
-        """The process ends before the run does: buffers must be written now."""
-
 
 def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> None:
     """Tells the observers among `loggers` of an event.

@@ -52,8 +52,8 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
 
 
 def require_last(folder: RunFolder) -> None:
-    """Raises UserError unless a finished run can resume under a larger budget."""
-    if not folder.last.exists():
+    """Raises UserError for a finished run that cannot resume under a larger budget."""
+    if folder.state() == "finished" and not folder.last.exists():
         raise UserError(
             f"{folder.path} has finished within a smaller budget and cannot resume: "
             f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, then the same command"

@@ -39,7 +39,13 @@ from typing import Any, NamedTuple
 
 import yaml
 
-from lmkit.errors.user_error import UserError, did_you_mean, require_names, require_text
+from lmkit.errors.user_error import (
+    UserError,
+    did_you_mean,
+    first_reason,
+    require_names,
+    require_text,
+)
 from lmkit.runs.finished import FinishedRun, read_finished, standing
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import family_of
@@ -80,10 +86,8 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
             name = folder.path.name  # copies of a run have the same
             left_out[str(folder.path) if name in left_out else name] = _reason(error, folder)
     if not runs:
-        ((name, reason), *others) = left_out.items()
-        more = f" (and {len(others)} more)" if others else ""
         shown = ", ".join(map(str, value)) if isinstance(value, list) else value
-        raise UserError(f"{option}={shown} selects no finished run: {name}: {reason}{more}")
+        raise UserError(f"{option}={shown} selects no finished run: {first_reason(left_out)}")
     return Selection(runs, left_out)
 
 

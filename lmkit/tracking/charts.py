@@ -49,26 +49,20 @@ def epoch_charts(run: RunFolder, split: str, matrix: str) -> Charts:
     }
 
 
-def all_epoch_charts(run: RunFolder) -> Charts:
-    """`epoch_charts` of every split and matrix for which the run has spectra.
+def all_charts(run: RunFolder) -> Charts:
+    """`epoch_charts` of every split and matrix of a finished run, and log P on test as one line, so
+    that a panel can overlay runs.
 
-    Raises: UserError naming a file that is damaged.
+    Raises: UserError naming a file that is missing or damaged.
     """
     charts: Charts = {}
     for split, matrix in epoch_spectra(run):
         charts |= epoch_charts(run, split, matrix)
-    return charts
-
-
-def final_charts(run: RunFolder) -> Charts:
-    """The spectrum of log P on test, as one line, so that a panel can overlay runs.
-
-    Raises: UserError naming the file when it is missing or damaged.
-    """
     indices, relative = _sampled(read_spectrum(final_spectrum(run)).relative_S)
     points = [list(point) for point in zip(indices, _log10(relative), strict=True)]
     table = wandb.Table(columns=[INDEX, RELATIVE], data=points)
-    return {FINAL: wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")}
+    line = wandb.plot.line(table, INDEX, RELATIVE, title="spectrum of log P on test")
+    return charts | {FINAL: line}
 
 
 def log_charts(run: wandb.Run, charts: Charts, *, commit: bool = True) -> None:

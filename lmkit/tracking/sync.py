@@ -23,7 +23,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import tracked
 from lmkit.runs.finished import FinishedRun
 from lmkit.runs.metrics import MetricsFile
-from lmkit.tracking.charts import all_epoch_charts, final_charts, log_charts
+from lmkit.tracking.charts import Charts, all_charts, log_charts
 from lmkit.tracking.fields import result_fields
 from lmkit.tracking.wandb import OWN, opened
 
@@ -33,7 +33,7 @@ DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 def record_all(
     runs: Sequence[FinishedRun], sweeps: Mapping[str, str]
 ) -> tuple[list[Path], dict[str, str]]:
-    """Records each run anew. Returns: the records, and why damaged runs have none.
+    """Records each run anew. Returns: the records, and why others have none.
 
     Args:
         sweeps: by the names of runs, the sweeps that are the groups of those without one.
@@ -45,7 +45,7 @@ def record_all(
         try:
             config = run.folder.read_config()
             rows = MetricsFile(run.folder.metrics).read_finished()
-            charts = all_epoch_charts(run.folder), final_charts(run.folder)
+            charts = all_charts(run.folder)
         except UserError as error:
             left_out[run.name] = str(error)
             continue
@@ -57,6 +57,8 @@ def record_all(
                 record = opened(new, config, run.names, options, _settings())
                 _fill(record, run, config, rows, charts)
                 records.append(_in_place_of_others(run, Path(new)))
+        except (TypeError, ValueError) as error:
+            left_out[run.name] = f"W&B refuses its options: {' '.join(str(error).split())}"
         except (OSError, wandb.Error) as error:
             raise UserError(f"{run.folder.path}/wandb cannot be written: {error}") from error
     return records, left_out
@@ -91,14 +93,14 @@ def _fill(
     run: FinishedRun,
     config: Mapping[str, Any],
     rows: Sequence[Mapping[str, float]],
-    charts: tuple[Mapping[str, Any], Mapping[str, Any]],
+    charts: Charts,
 ) -> None:
     record.config.update(config, allow_val_change=True)  # as Lightning's logger does
     for row in rows:
         values = {name: value for name, value in row.items() if name not in ("step", "epoch")}
         step, epoch = int(row["step"]), int(row["epoch"])
         record.log({**values, "epoch": epoch, "trainer/global_step": step})
-    log_charts(record, {**charts[0], **charts[1]})
+    log_charts(record, charts)
     result = result_fields(run.result.metrics, run.result.cost)
     record.summary.update({**result, "finished": True})
     record.finish(exit_code=0)

@@ -12,10 +12,10 @@ from typing import Any, Concatenate, Literal, ParamSpec
 import wandb
 from pytorch_lightning.loggers import WandbLogger as LightningsLogger
 
-from lmkit.errors.user_error import UserError, require_choice, require_text
+from lmkit.errors.user_error import UserError, require_choice, require_list, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
-from lmkit.tracking.charts import all_epoch_charts, epoch_charts, final_charts, log_charts
+from lmkit.tracking.charts import all_charts, epoch_charts, log_charts
 from lmkit.tracking.fields import result_fields, run_fields
 
 Mode = Literal["offline", "online", "disabled"]
@@ -24,6 +24,7 @@ INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts
 _OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+_TEXTS = ("entity", "group", "job_type", "name", "notes", "tags")  # options of wandb.init
 OWN = ("dir", "reinit", "resume", "settings")  # options of wandb.init that lmkit sets
 
 _P = ParamSpec("_P")
@@ -82,8 +83,11 @@ class WandbLogger(LightningsLogger):
     ) -> None:
         require_choice("logger.wandb.mode", mode, MODES)
         require_text("logger.wandb.project", project)
-        if isinstance(tags, str):
-            raise UserError(f"logger.wandb.tags must be a list such as [a,b], but is {tags!r}")
+        require_list("logger.wandb.tags", tags or [], "[a,b]", may_be_empty=True)
+        texts = [*(("tags", tag) for tag in tags or ()), ("group", group), *options.items()]
+        for option, value in texts:  # else W&B refuses them when it records
+            if option in _TEXTS and value is not None:
+                require_text(f"logger.wandb.{option}", value)
         if group is not None:
             for variable in _OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
                 os.environ.pop(variable, None)
@@ -142,18 +146,15 @@ class WandbLogger(LightningsLogger):
 
     @_ends_alone
     def concluded(self, metrics: Mapping[str, object], cost: Mapping[str, object]) -> None:
-        log_charts(self.experiment, all_epoch_charts(self._run) | final_charts(self._run))
+        log_charts(self.experiment, all_charts(self._run))
         self.experiment.summary.update({**result_fields(metrics, cost), "finished": True})
         self._finish(0)
 
     @_ends_alone
-    def leaving(self) -> None:
-        self._finish(1)
-
     def finalize(self, status: str) -> None:
         """Flushes buffers when an exception ends the training."""
         if status == "failed":
-            self.leaving()
+            self._finish(1)
 
     def _finish(self, exit_code: int) -> None:
         self.experiment.finish(exit_code=exit_code)

@@ -53,6 +53,8 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("trigger=non_monotone trigger.nn=3", "(did you mean trigger.n?)"),
         ("optimizer._target=x", "(did you mean optimizer._target_?)"),
         ("head/transform=gss head.transform.cap=3", "(head/transform=softcap has it)"),
+        ("logger=wandb logger.wandb.entity=us", "to your config use +logger.wandb.entity=us"),
+        ("optimizer={momentum:0.9}", "'optimizer'; To append to your config use +optimizer={mom"),
         ("logger.csv=3", "Could not override 'logger.csv' (did you mean logger=csv?)"),
         ("~seed", "seed is missing: options can be set, not removed"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),
@@ -116,6 +118,8 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("--multirun hydra.sweeper.params=3", "hydra.sweeper.params must hold options and their"),
         ("--multirun hydra.sweeper.parts=3", "hydra.sweeper.parts must be a list such as"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
+        ("logger=wandb logger.wandb.tags=[2024]", "logger.wandb.tags must be a text, but is 2024"),
+        ("logger=wandb logger.wandb.group=3", "logger.wandb.group must be a text, but is 3"),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
         ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
         (

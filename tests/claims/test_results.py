@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hydra import initialize_config_dir
+from hydra import compose, initialize_config_dir
 
 import lmkit as package
 from lmkit.cli.command_line import CONFIGS
@@ -88,12 +88,17 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'"),
         ("seed=1", r"overrides must be a list such as \['max_epochs=1', 'seed=1'\]"),
         ({"seed": 1}, "overrides must be a list such as"),
+        ([1], "each of overrides must be a text, but is 1"),
+        (["--config-dir", "nowhere"], "--config-dir: nowhere is no folder"),
+        ([*TINY, "keep=none"], "keep=none: lmkit.train returns the best weights"),
     ):
         with pytest.raises(UserError, match=message):
             package.train(wrong)
     in_an_application = initialize_config_dir(str(CONFIGS), version_base="1.3")  # of Hydra's
-    with in_an_application, pytest.raises(UserError, match=r"optimizer\.lr must be greater"):
-        package.train([*TINY, "optimizer.lr=0"])
+    with in_an_application:
+        with pytest.raises(UserError, match=r"optimizer\.lr must be greater"):
+            package.train([*TINY, "optimizer.lr=0"])
+        assert compose("train").seed == 141  # the application goes on
 
 
 def without_target(section: dict[str, object]) -> dict[str, object]:

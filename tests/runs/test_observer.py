@@ -18,14 +18,14 @@ class Recorder:
         if self.failure:
             raise self.failure
 
-    begin = epoch_spectrum = transform = concluded = leaving = _note
+    begin = epoch_spectrum = transform = concluded = _note
 
 
 def test_one_that_fails_is_reported_in_a_line_and_the_others_are_told(capsys):
     failing, other = Recorder(OSError("Disk quota\nexceeded")), Recorder()
     tell([failing, object(), other], lambda o: o.epoch_spectrum("valid", "log_probs"))
-    tell([failing, object(), other], lambda o: o.leaving())
-    assert failing.events == other.events == [("valid", "log_probs"), ()]
+    tell([failing, object(), other], lambda o: o.concluded({}, {}))
+    assert failing.events == other.events == [("valid", "log_probs"), ({}, {})]
     assert capsys.readouterr().out == 2 * (
         "Recorder failed, the run continues: Disk quota exceeded\n"
     )
@@ -33,4 +33,4 @@ def test_one_that_fails_is_reported_in_a_line_and_the_others_are_told(capsys):
 
 def test_an_interruption_is_no_failure():
     with pytest.raises(KeyboardInterrupt):
-        tell([Recorder(KeyboardInterrupt())], lambda o: o.leaving())
+        tell([Recorder(KeyboardInterrupt())], lambda o: o.concluded({}, {}))

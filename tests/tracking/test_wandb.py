@@ -88,6 +88,14 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert len(offline(finished.path)) == 1
 
 
+def test_a_run_whose_options_wandb_refuses_is_left_out_of_the_records(finished, tmp_path):
+    odd = RunFolder(Path(shutil.copytree(finished.path, tmp_path / "odd")))
+    odd.write_config(yaml.safe_dump(CONFIG | {"logger": {"wandb": {"notes": 5}}}))
+    records, left_out = record_all([read_finished(each) for each in (odd, finished)], {})
+    assert [record.parents[1] for record in records] == [finished.path]
+    assert left_out["odd"].startswith("W&B refuses its options: ")
+
+
 def test_runs_without_a_group_have_the_sweep_that_is_recorded(finished, monkeypatch):
     finished.write_config(yaml.safe_dump(CONFIG | {"logger": {}}))
     point = Point("seed=1", [], finished.path.name, "toy", 3, None)
@@ -144,7 +152,7 @@ def test_nothing_is_opened_before_the_run_begins(finished):
     told = logger(finished)
     assert isinstance(told, RunObserver)
     told.log_metrics({"epoch": 0, "train/nll": 4.0}, 5)
-    told.leaving()
+    told.finalize("failed")
     assert not offline(finished.path)
 
 
@@ -187,7 +195,7 @@ def play_under_an_agent(run: RunFolder, group: str | None) -> None:
     os.environ |= {"WANDB_SWEEP_ID": "s", "WANDB_RUN_ID": "theirs", "WANDB_PROJECT": "p"}
     told = logger(run, group=group)
     play(told, run)
-    told.leaving()
+    told.finalize("failed")
 
 
 @pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])
@@ -263,7 +271,7 @@ print(*(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
 sys.stdin.readline()
 for step in range(3):
     told.log_metrics({"epoch": 0, "train/nll": 4.0}, step)
-told.leaving()
+told.finalize("failed")
 print("went on")
 """
 

@@ -65,11 +65,6 @@ class AsgdSwitch(pl.Callback):
         self.count = 0
         self.valid_nll_raw = float("nan")
 
-    @property
-    def switched(self) -> bool:
-        """Whether averaging has started."""
-        return self.switched_after is not None
-
     @torch.no_grad()
     def on_train_batch_end(
         self,
@@ -79,7 +74,7 @@ class AsgdSwitch(pl.Callback):
         batch: Batch,
         batch_idx: int,
     ) -> None:
-        if not self.switched:
+        if self.switched_after is None:
             return
         weights = {name: p.detach() for name, p in trainable(pl_module).items()}
         self.count += 1
@@ -120,7 +115,7 @@ class AsgdSwitch(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
-        if not self.switched and self.trigger.fires(epoch, self.valid_nll_raw):
+        if self.switched_after is None and self.trigger.fires(epoch, self.valid_nll_raw):
             self.switched_after = epoch
 
     def state_dict(self) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.atomic import replace_by_link
-from lmkit.runs.observer import tell
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.progress import (
     EpochProgress,
@@ -178,8 +177,6 @@ class EpochEnd(RunCallback, Checkpoint):
         # the command prints it
         reason = " ".join(str(exception).split()) or type(exception).__name__
         self.run.log.note(f"stopped at step {trainer.global_step}: {reason}")
-        if isinstance(exception, StopRequested):
-            tell(trainer.loggers, lambda observer: observer.leaving())
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         # Lightning shows it among messages that a run does not print

@@ -63,7 +63,7 @@ def _ran_and_waited() -> tuple[int, int]:
 
 
 def epochs_done(trainer: pl.Trainer) -> float:
-    """Epochs that a run has completed when its training starts, fractions included."""
+    """Epochs that a run has completed, fractions included."""
     batches = data_of(trainer).train_batches
     done = batches.state_dict()
     return done["epoch"] - 1 + done["windows_done"] / batches.num_batches(done["epoch"])

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import math
 from types import SimpleNamespace
-from unittest.mock import Mock
 
 import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.observer import RunObserver
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.callbacks.stopping import Patience
@@ -47,14 +45,6 @@ def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_onc
         assert not callback.run.signals.at_once
         callback.on_train_batch_end(trainer(), None, None, SimpleNamespace(is_last=is_last), 0)
         assert callback.run.signals.at_once == is_last
-
-
-@pytest.mark.parametrize(("error", "is_told"), [(StopRequested(15), True), (ValueError(), False)])
-def test_observers_are_told_of_a_request_and_of_no_other_error(error, is_told, monkeypatch):
-    observer = Mock(spec=RunObserver)
-    its = SimpleNamespace(loggers=[observer], global_step=7)
-    epoch_end(None, [], monkeypatch).on_exception(its, None, error)
-    assert observer.leaving.called == is_told
 
 
 def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):

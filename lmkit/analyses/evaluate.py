@@ -103,7 +103,7 @@ class Evaluate(Analysis):
         )
 
     def variant(self, record: Evaluation) -> str:
-        return f"{record.method}_{record.split}{'_last' if self.checkpoint == 'last' else ''}"
+        return f"{record.method}_{record.split}"
 
     def lines(self, record: Evaluation) -> list[str]:
         lines = []
@@ -121,7 +121,7 @@ class Evaluate(Analysis):
         from lmkit.evaluation.method import one_column
 
         run, method = subject.loaded_run, self.method
-        windows = one_column(run, "valid", method.search_length(), self.search_tokens)
+        windows = one_column(run, "valid", method.length, self.search_tokens)
         points = sorted(method.search(run, windows), key=lambda point: point.perplexity)
         finite = [point for point in points if math.isfinite(point.perplexity)]
         if not finite:

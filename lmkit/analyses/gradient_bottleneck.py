@@ -57,6 +57,3 @@ class GradientBottleneck(Analysis):
         found = model_bottleneck(subject.model, shown, chosen.num_contexts)
         split = subject.split(self.first)
         return Recorded(BottleneckRecord(split=split, **found._asdict()))
-
-    def variant(self, record: Record) -> str:
-        return "last" if self.checkpoint == "last" else ""

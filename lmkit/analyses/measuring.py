@@ -204,8 +204,9 @@ def _stored(
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
     outcome = analysis.measure(subject)
-    variant = analysis.variant(outcome.record)
-    stem = f"{analysis.name}{'_' if variant else ''}{variant}{subject.text.suffix}"
+    last = "last" if checkpoint == "last" else ""
+    names = (analysis.name, analysis.variant(outcome.record), last)
+    stem = "_".join(filter(None, names)) + subject.text.suffix
     if outcome.arrays:  # first: the record says that both are there
         analysis_files.write_arrays(subject.folder, stem, outcome.arrays, before_rename)
     analysis_files.write_analysis(

@@ -74,12 +74,6 @@ def random_positions(tokens: np.ndarray, count: int, seed: int) -> list[int]:
     return sorted(positions)
 
 
-def at_random(tokens: np.ndarray, count: int, seed: int) -> list[Context]:
-    """Contexts at random positions of the split."""
-    positions = random_positions(tokens, count, seed)
-    return [Context(f"random {position}", "random", position) for position in positions]
-
-
 def largest_margins(
     log_probs: np.ndarray, other_log_probs: np.ndarray, count: int
 ) -> tuple[list[int], list[int]]:

@@ -17,7 +17,6 @@ from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.analyses.prediction_contexts import (
     Context,
     at_positions,
-    at_random,
     by_text,
     largest_margins,
     last_words,
@@ -166,7 +165,8 @@ class Predictions(Analysis):
         for text in self.texts:
             words = reader.tokenizer.ids("texts", reader.tokenizer.within_line(text))
             contexts.append(by_text(tokens, words, text))
-        contexts += at_random(tokens, self.random, self.seed)
+        drawn = random_positions(tokens, self.random, self.seed)
+        contexts += [Context(f"random {position}", "random", position) for position in drawn]
         return list({context.name: context for context in contexts}.values())
 
     def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:

@@ -84,9 +84,6 @@ class PressRobustness(Analysis):
             )
         )
 
-    def variant(self, record: Record) -> str:
-        return "last" if self.checkpoint == "last" else ""
-
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         for label, record, _ in measured:

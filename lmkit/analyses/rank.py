@@ -129,8 +129,7 @@ class Rank(Analysis):
         return Recorded(record, arrays)
 
     def variant(self, record: Ranks) -> str:
-        last = "_last" if self.checkpoint == "last" else ""
-        return f"{record.split}_{record.matrix}_{record.num_contexts}{last}"
+        return f"{record.split}_{record.matrix}_{record.num_contexts}"
 
     def lines(self, record: Ranks) -> list[str]:
         lines = [

@@ -48,7 +48,7 @@ class Setting(NamedTuple):
 class Cache(Method):
     """The cache pointer."""
 
-    kind = "cache"
+    kind, length = "cache", BLOCK
 
     window: int  # contexts that are remembered
     theta: float  # inverse temperature of the similarity
@@ -64,24 +64,17 @@ class Cache(Method):
         grids = (self.window_grid, self.theta_grid, self.weight_grid)
         self.grid = dict(zip(Setting._fields, map(list, grids), strict=True))
 
-    @property
-    def setting(self) -> Setting:
-        """Its own."""
-        return Setting(self.window, self.theta, self.weight)
-
     def options(self) -> dict[str, object]:
-        return self.setting._asdict()
+        return {"window": self.window, "theta": self.theta, "weight": self.weight}
 
     def at(self, options: Mapping[str, float]) -> Cache:
         window, theta, weight = (options[name] for name in Setting._fields)
         return replace(self, window=int(window), theta=theta, weight=weight)
 
-    def search_length(self) -> int:
-        return BLOCK
-
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         windows = one_column(run, split, BLOCK)
-        nll = mean_nlls(run.model, windows, [self.setting], f"{split} perplexity")[0]
+        setting = Setting(self.window, self.theta, self.weight)
+        (nll,) = mean_nlls(run.model, windows, [setting], f"{split} perplexity")
         return as_perplexity(nll, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:

@@ -21,15 +21,14 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import product
+from itertools import islice, product
 from pathlib import Path
 from typing import NamedTuple
 
 import torch
-from rich.progress import Progress, TaskID
 from torch import Tensor, nn
 
 from lmkit.data.windows import EvalWindows, Window
@@ -44,7 +43,7 @@ from lmkit.evaluation.method import Method, SearchPoint, one_column, require_val
 from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
-from lmkit.presentation.progress import progress_bar, tracked
+from lmkit.presentation.progress import tracked
 from lmkit.runs.source import source_sha256
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
@@ -211,9 +210,6 @@ class Dynamic(Method):
     def at(self, options: Mapping[str, float]) -> Dynamic:
         return replace(self, lr=options["lr"], decay=options["decay"])
 
-    def search_length(self) -> int:
-        return self.length
-
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         model, _ = as_language_model(run)
         windows = one_column(run, split, self.length)
@@ -228,15 +224,13 @@ class Dynamic(Method):
         statistics = stored_statistics(run, self.length, self.batch_size)
         points = []
         grid = list(product(*self.grid.values()))
-        with progress_bar() as progress:
-            task = progress.add_task("search on valid", total=len(grid) * len(windows))
-            for lr, decay in grid:
-                rates = self.rates._replace(lr=lr, decay=decay)
-                adaptation = self._adaptation(model, statistics, rates)
-                shown = _advancing(windows, progress, task)
-                nll = float(segment_nlls(model, shown, adaptation).sum())
-                ppl = safe_exp(nll / windows.num_targets)
-                points.append(SearchPoint({"lr": lr, "decay": decay}, ppl))
+        shown = tracked(list(windows) * len(grid), "search on valid")
+        for lr, decay in grid:
+            rates = self.rates._replace(lr=lr, decay=decay)
+            adaptation = self._adaptation(model, statistics, rates)
+            nll = float(segment_nlls(model, islice(shown, len(windows)), adaptation).sum())
+            ppl = safe_exp(nll / windows.num_targets)
+            points.append(SearchPoint({"lr": lr, "decay": decay}, ppl))
         return points
 
     def _adaptation(
@@ -266,9 +260,3 @@ def segment_nlls(
     finally:
         adaptation.reset()
     return torch.stack(nlls).cpu()
-
-
-def _advancing(windows: EvalWindows, progress: Progress, task: TaskID) -> Iterator[Window]:
-    for window in windows:
-        yield window
-        progress.advance(task)

@@ -24,6 +24,7 @@ class Method(ABC):
     """A way to predict a text with a trained model. Making one checks its options."""
 
     kind: ClassVar[str]  # the method's name
+    length: int  # tokens of the windows that it reads; of a method that is searched
     in_one_column: ClassVar[bool] = True  # whether each word is predicted from all words before it
     # The values that a search tries, by option, in all combinations; empty: nothing to search.
     grid: Mapping[str, Sequence[float]] = MappingProxyType({})
@@ -42,10 +43,6 @@ class Method(ABC):
 
     def at(self, options: Mapping[str, float]) -> Self:
         """The same method with a point's values."""
-        raise NotImplementedError
-
-    def search_length(self) -> int:
-        """Length of the windows that `search` takes."""
         raise NotImplementedError
 
 

@@ -10,7 +10,6 @@ from typing import TypedDict
 
 import matplotlib
 from matplotlib.axes import Axes
-from matplotlib.axis import Axis
 from matplotlib.figure import Figure
 from matplotlib.scale import LogTransform, SymmetricalLogTransform
 from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, StrMethodFormatter
@@ -106,15 +105,10 @@ def legend_below(drawn: Figure) -> None:
 
 
 def over_epochs(axes: Axes) -> None:
-    """The x axis of everything drawn over epochs."""
+    """The x axis of everything drawn over epochs: whole numbers, with commas."""
     axes.set_xlabel("epoch")
-    integer_ticks(axes.xaxis)
-
-
-def integer_ticks(axis: Axis) -> None:
-    """An axis of counts: whole numbers, with commas."""
-    axis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
-    axis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+    axes.xaxis.set_major_locator(MaxNLocator("auto", integer=True, min_n_ticks=1))
+    axes.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
 
 
 def log_perplexities(axes: Axes) -> None:

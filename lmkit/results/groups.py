@@ -131,7 +131,7 @@ def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     ended = table[has_ended]
     values = ended[list(PERPLEXITIES)].astype("float64")
     diverged = values.replace(np.inf, np.nan).isna().any(axis=1)
-    left_out |= dict.fromkeys(ended.index[diverged], "it diverged: a perplexity is not finite")
+    left_out |= {str(name): str(why) for name, why in ended.loc[diverged, "reason"].items()}
     return ended[~diverged].copy(), left_out
 
 

@@ -39,7 +39,6 @@ class DivergenceAccumulator:
             kept in the dtype in which they came.
         seed: of the sample.
         device: where sums and sample live.
-        block_mb: memory for one float64 copy of a part of the rows, in MiB.
     """
 
     def __init__(
@@ -48,11 +47,9 @@ class DivergenceAccumulator:
         sample_pairs: int = 250,
         seed: int = 0,
         device: str | torch.device = "cpu",
-        block_mb: float = 64,
     ) -> None:
         self.num_columns = num_columns
         self.num_rows = 0
-        self._block_rows = max(1, int(block_mb * 2**20) // (8 * num_columns))
         zeros_V = torch.zeros(num_columns, dtype=torch.float64, device=device)
         self._negative_entropy = zeros_V.new_zeros(())  # sum over contexts of p . log p
         self._probs_V = zeros_V
@@ -68,12 +65,11 @@ class DivergenceAccumulator:
         """
         log_probs_NV = log_probs_NV.detach()
         require_rows(log_probs_NV, self.num_columns, self.num_rows)
-        for part_NV in torch.split(log_probs_NV, self._block_rows):
-            part_NV = part_NV.to(self._probs_V)
-            probs_NV = part_NV.exp()
-            self._negative_entropy += torch.dot(probs_NV.flatten(), part_NV.flatten())
-            self._probs_V += probs_NV.sum(0)
-            self._log_probs_V += part_NV.sum(0)
+        rows_NV = log_probs_NV.to(self._probs_V)
+        probs_NV = rows_NV.exp()
+        self._negative_entropy += torch.dot(probs_NV.flatten(), rows_NV.flatten())
+        self._probs_V += probs_NV.sum(0)
+        self._log_probs_V += rows_NV.sum(0)
         self._sample.offer(log_probs_NV.to(self._probs_V.device))
         self.num_rows += len(log_probs_NV)
 

@@ -43,10 +43,10 @@ class GramAccumulator:
         self.num_rows = 0
         self.device = torch.device(device)
         self._block_rows = max(1, int(block_mb * 2**20) // (8 * num_columns))
-        self._block_NV: Tensor | None = None
         self._waiting = 0
-        shape = num_columns, num_columns
-        self._gram_VV = torch.zeros(shape, dtype=torch.float64, device=self.device)
+        like = torch.zeros(0, dtype=torch.float64, device=self.device)
+        self._block_NV = like.new_empty(self._block_rows, num_columns)
+        self._gram_VV = like.new_zeros(num_columns, num_columns)
 
     def add(self, rows_NV: Tensor) -> None:
         """Adds a block of rows (N, V), float32 or float64, from any device.
@@ -57,9 +57,13 @@ class GramAccumulator:
         """
         rows_NV = rows_NV.detach()
         require_rows(rows_NV, self.num_columns, self.num_rows)
-        for part_NV in torch.split(rows_NV, self._block_rows):
-            self._gather(part_NV)
-        self.num_rows += rows_NV.shape[0]
+        self.num_rows += len(rows_NV)
+        while len(rows_NV):
+            taken = min(len(rows_NV), self._block_rows - self._waiting)
+            self._block_NV[self._waiting : self._waiting + taken] = rows_NV[:taken]
+            self._waiting, rows_NV = self._waiting + taken, rows_NV[taken:]
+            if self._waiting == self._block_rows:
+                self._flush()
 
     def singular_values(self) -> Tensor:
         """All min(N, V) singular values, descending, float64 on the CPU.
@@ -67,7 +71,7 @@ class GramAccumulator:
         Called once: a CPU works in the Gram matrix itself, which halves the memory.
         """
         self._flush()
-        self._block_NV = None
+        del self._block_NV
         gram_VV = self._gram_VV
         if self.device.type == "cpu":
             # SciPy's threads are not PyTorch's, and their number changes the last digits.
@@ -92,21 +96,8 @@ class GramAccumulator:
         self._flush()
         return self._gram_VV.T
 
-    def _gather(self, rows_NV: Tensor) -> None:
-        if self._block_NV is None:
-            self._block_NV = torch.empty(
-                self._block_rows, self.num_columns, dtype=torch.float64, device=self.device
-            )
-        taken = min(len(rows_NV), self._block_rows - self._waiting)
-        self._block_NV[self._waiting : self._waiting + taken] = rows_NV[:taken]
-        self._waiting += taken
-        if self._waiting == self._block_rows:
-            self._flush()
-        if taken < len(rows_NV):
-            self._gather(rows_NV[taken:])
-
     def _flush(self) -> None:
-        if self._block_NV is not None and self._waiting:
+        if self._waiting:
             update_upper(self._gram_VV, self._block_NV[: self._waiting])
             self._waiting = 0
 

@@ -93,7 +93,7 @@ def measure(
     tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
     found: dict[str, float | str] = {
         "press_rank": _press_rank(relative_S, tolerance, source_dtype),
-        **{f"effective_rank {e:g}": _effective_rank(relative_S, e, floor) for e in EPSILONS},
+        **{f"effective_rank {e:g}": ranks.effective_rank(relative_S, e) for e in EPSILONS},
         **_real_measures(relative_S, floor),
     }
     unresolved = {name: reason for name, reason in found.items() if isinstance(reason, str)}
@@ -124,13 +124,6 @@ def _press_rank(relative_S: Tensor, tolerance: float, source_dtype: torch.dtype)
         coarse, fine = _name(source_dtype), _name(PRESS_DTYPE)
         return f"the tolerance is one for {fine}, below the rounding of the {coarse} rows"
     return ranks.press_rank(relative_S, tolerance)
-
-
-def _effective_rank(relative_S: Tensor, epsilon: float, floor: float) -> int | str:
-    energy = float(relative_S.square().sum())
-    if 0 < epsilon * energy < len(relative_S) * floor**2:
-        return f"the resolution {floor:.0e} hides a tail of {epsilon:g} of the energy"
-    return ranks.effective_rank(relative_S, epsilon)
 
 
 def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | str]:

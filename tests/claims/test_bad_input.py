@@ -288,18 +288,6 @@ def test_what_newcomers_typed_is_answered(refused, tmp_path, line, expected):
     assert expected in refused(*line.split())
 
 
-def test_slurm_that_is_not_there_leaves_a_script_that_can_be_submitted(
-    refused, tmp_path, monkeypatch
-):
-    line = ("train", "--multirun", *TINY, "seed=1,2", "hydra/launcher=slurm")
-    monkeypatch.setenv("PATH", str(tmp_path))
-    message = refused(*line)
-    assert message.startswith(
-        "sbatch, a command of SLURM's, is not on PATH here; where it is, type"
-    )
-    assert Path(message.rpartition(" ")[2]).read_text().startswith("#!")
-
-
 @pytest.mark.parametrize(
     "line",
     [

@@ -100,15 +100,3 @@ def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_r
 @pytest.mark.usefixtures("runs")
 def test_what_is_wrong_is_one_line(refused, arguments, error):
     assert error in refused("compare", *arguments)
-
-
-RUNS_HELP = """\
-RUNS is a run's folder, a folder of runs, a sweep's name or folder, a pattern such as
-runs/penn_*, or a list of these. Filters may follow: head:gss, name:penn_*, or any
-option of the runs, such as head.transform.c:-1.5."""
-
-
-def test_help_explains_which_runs(lmkit, capsys):
-    lmkit("compare", "--help")
-    shown = capsys.readouterr().out
-    assert " ".join(RUNS_HELP.split()) in " ".join(shown.split())

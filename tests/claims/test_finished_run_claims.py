@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-import lmkit as package
-from lmkit.results.groups import grouped
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from tests.claims.conftest import Lmkit
@@ -60,13 +58,3 @@ def test_evaluation_of_several_runs(lmkit, three, printed):
 
 
 FINETUNE = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "lr=2")
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_finetuned_runs_of_several_seeds_are_one_row_of_the_report(lmkit, three):
-    for softmax in three[:2]:
-        lmkit("finetune", f"run={softmax.path}", *FINETUNE, "max_epochs=1")
-    runs, _ = grouped(package.results("runs head:softmax"))
-    sizes = runs.groupby("label", sort=False).size()
-    assert sorted("not finetuned" in label for label in sizes.index) == [False, True]
-    assert sizes.to_list() == [2, 2]

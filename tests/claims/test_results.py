@@ -20,7 +20,7 @@ from lmkit.runs.lock import RunLock
 from tests.tiny import TINY
 
 
-def test_a_loaded_run_measures_what_it_measured(trained: Path):
+def test_a_loaded_run_has_its_configuration_words_and_rows(trained: Path):
     path = next(trained.glob("toy-*/"))
     run = package.load(path)
     metrics = RunFolder(path).read_result().metrics

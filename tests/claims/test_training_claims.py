@@ -124,34 +124,6 @@ def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(l
     assert "already finished" in capsys.readouterr().out
 
 
-def test_a_run_that_a_callback_ended_is_concluded_after_a_kill(lmkit, runs, monkeypatch):
-    def killed(*_: object) -> None:
-        raise RuntimeError("killed")
-
-    with monkeypatch.context() as within:
-        within.setattr("lmkit.experiment.conclusion.Conclusion.conclude", killed)
-        with pytest.raises(RuntimeError, match="killed"):
-            lmkit("train", *EARLY)
-    assert [run.state() for run in runs()] == ["unfinished"]
-    lmkit("train", *EARLY, "max_epochs=9")
-    (mine,) = runs()
-    result = mine.read_result()
-    assert (result.budget.epochs, result.budget.stopped) == (2, "callback")
-    mine.path.rename("undisturbed")
-    lmkit("train", *EARLY)
-    assert result.metrics == mine.read_result().metrics
-
-
-def test_a_callback_is_left_out_by_null(lmkit, run):
-    with_spectrum = [o for o in TINY if o != "callbacks.spectrum=null"]
-    lmkit("train", *with_spectrum, "callbacks.spectrum.contexts=50")
-    assert len(list(run().spectra.glob("epoch_*.npz"))) == 2
-    for path in run().spectra.glob("epoch_*.npz"):
-        path.unlink()
-    lmkit("train", *with_spectrum, "callbacks.spectrum=null", "max_epochs=3")
-    assert not list(run().spectra.glob("epoch_*.npz"))
-
-
 def test_callbacks_are_added_by_the_name_of_their_file(lmkit, run):
     lmkit("train", *TINY, "callbacks=[default,gradient_bottleneck]", "trigger=never")
     assert "gradient" in run().metrics.read_text().splitlines()[0]

@@ -170,25 +170,6 @@ def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_p
     assert_same(undisturbed, take_over_and_wake(config, first))
 
 
-@pytest.mark.parametrize("damage", ["flipped", "cut", "garbage", "no test row", "gone"])
-def test_damaged_metrics_of_a_finished_run_are_restored(undisturbed, tmp_path, damage):
-    config, folder = copied(undisturbed, tmp_path)
-    whole = folder.metrics.read_bytes()
-    lines = whole.splitlines(keepends=True)
-    damaged = {
-        "flipped": whole[:200] + bytes([whole[200] ^ 1]) + whole[201:],
-        "cut": whole[:-10],
-        "garbage": os.urandom(5000),
-        "no test row": b"".join(lines[:-1]),
-        "gone": b"",
-    }
-    folder.metrics.write_bytes(damaged[damage])
-    start(config, 1).join()
-    assert folder.metrics.read_bytes() == whole
-    assert_same(undisturbed, folder)
-    assert not list(tmp_path.glob("*.lock"))
-
-
 def test_damaged_metrics_are_restored_where_the_last_epoch_is_over(undisturbed, tmp_path):
     config, folder = copied(undisturbed, tmp_path)
     folder.result.unlink()

@@ -16,7 +16,6 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.stop_signals import HEARD_SIGNALS, INTERRUPTED, STOPPED
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests import tiny
 from tests.forked import spawner, start
@@ -56,19 +55,6 @@ def kill_after(config: dict, rows: int, pause: float = 0.0) -> bool:
     return alive
 
 
-def ask_after(config: dict, rows: int) -> bool:
-    """Whether a run that is asked to stop after so many rows has saved since."""
-    runs_dir = Path(config["runs_dir"])
-    process = started(config)
-    wait_for_rows(process, config, rows)
-    before = checkpoint_files(runs_dir)
-    number = random.choice(HEARD_SIGNALS)
-    os.kill(process.pid, number)
-    process.join()
-    assert process.exitcode == (INTERRUPTED if number == signal.SIGINT else STOPPED)
-    return bool(checkpoint_files(runs_dir) - before)
-
-
 def started(config: dict) -> multiprocessing.process.BaseProcess:
     process = spawner.Process(target=run, args=(config,))
     start(process)
@@ -85,12 +71,6 @@ def wait_for_rows(process: multiprocessing.process.BaseProcess, config: dict, ro
     goal = written() + rows
     while written() < goal and process.is_alive():
         time.sleep(0.01)
-
-
-def checkpoint_files(runs_dir: Path) -> set[tuple[int, int]]:
-    """Inode and time of each last checkpoint: one that is written anew has others."""
-    stats = [path.stat() for path in runs_dir.glob("*/*/last.ckpt")]
-    return {(stat.st_ino, stat.st_mtime_ns) for stat in stats}
 
 
 def rows_without_cost(folder: RunFolder) -> list[dict]:
@@ -144,14 +124,7 @@ def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path)
     assert_same_run(reference, to_the_end(config | {"max_epochs": 8}))
 
 
-def test_asked_to_leave_it_saves_and_changes_no_bit(undisturbed, tmp_path):
-    config = composed(tmp_path)  # no checkpoint within an epoch of itself
-    saved = [ask_after(config, random.randint(2, 12)) for _ in range(3)]
-    assert any(saved)  # not all: the epoch's own may just have been written
-    assert not list(tmp_path.glob("*.lock"))
-    assert_same_run(undisturbed, to_the_end(config))
-
-
+@pytest.mark.slow
 def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
     first = to_the_end(composed(tmp_path, "max_epochs=5"))
     assert first.read_result().budget.epochs == 5
@@ -161,10 +134,9 @@ def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
     assert_same_run(undisturbed, resumed)
 
 
-def test_a_checkpoint_of_another_configuration_is_refused(undisturbed, tmp_path):
-    config = composed(tmp_path, "max_epochs=1", "optimizer.lr=5")
-    other = to_the_end(config)
+def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+    one, other = (tiny.trained(tmp_path, *tiny.TINY, f"optimizer.lr={lr}") for lr in (5, 4))
     other.reopen()
-    other.last.write_bytes(undisturbed.last.read_bytes())
+    other.last.write_bytes(one.last.read_bytes())
     with pytest.raises(UserError, match="another configuration"):
-        run(config)
+        tiny.trained(tmp_path, *tiny.TINY, "optimizer.lr=4")

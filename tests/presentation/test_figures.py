@@ -15,9 +15,9 @@ from lmkit.presentation.style import (
     SERIES,
     figure,
     house_style,
-    integer_ticks,
     legend_below,
     looks,
+    over_epochs,
 )
 
 
@@ -79,13 +79,13 @@ def test_figures_of_a_run_are_of_the_house_and_leave_the_users_settings_alone(tm
     assert list(axes.lines[0].get_ydata()) == [1.0, 0.5]
 
 
-def test_counts_have_whole_numbers_with_commas():
+def test_epochs_are_whole_numbers_with_commas():
     with house_style():
         drawn, axes = figure()
-        axes.plot([1, 2], [9998, 9999])
-        integer_ticks(axes.yaxis)
+        axes.plot([9998, 9999], [1, 2])
+        over_epochs(axes)
         drawn.draw_without_rendering()
-    texts = [label.get_text() for label in axes.get_yticklabels()]
+    texts = [label.get_text() for label in axes.get_xticklabels()]
     assert "9,998" in texts
     assert len(texts) == len(set(texts))  # of a fraction the text would repeat its neighbour's
 

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-import random
 import shutil
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import BinaryIO
@@ -229,35 +226,6 @@ def test_disk_that_fills_up(tmp_path: Path) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["config.yaml", "filler", "metrics.csv", "run.lock"]
-
-
-REPLACER = """
-import itertools, sys
-from pathlib import Path
-from lmkit.runs.atomic import replace_atomically
-path = Path(sys.argv[1])
-for i in itertools.count():
-    content = bytes([i % 251]) * 300_000
-    replace_atomically(path, lambda file: file.write(content))
-    if i == 0:
-        print("ready", flush=True)
-"""
-
-
-def test_killed_while_replacing(tmp_path: Path) -> None:
-    path = tmp_path / "last.ckpt"
-    moments = random.Random(0)
-    for _ in range(12):
-        process = python(REPLACER, path)
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(moments.uniform(0, 0.05))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        content = path.read_bytes()
-        assert len(content) == 300_000
-        assert len(set(content)) == 1
-    remove_leftovers(tmp_path)
-    assert only_file(tmp_path) == path
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:

@@ -4,11 +4,6 @@ from __future__ import annotations
 
 import csv
 import math
-import random
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -266,35 +261,3 @@ def test_a_row_that_was_taken_out_is_missed(metrics: MetricsFile, missing: int) 
     metrics.path.write_bytes(b"".join([header, *rows]))
     with pytest.raises(UserError, match=f"is damaged: .*checksum.* in '\\d+,{missing + 2},1"):
         metrics.read()
-
-
-WRITER = """
-import sys
-from pathlib import Path
-from lmkit.runs.metrics import MetricsFile
-metrics = MetricsFile(Path(sys.argv[1]))
-rows = metrics.read()
-metrics.cut_back(len(rows) // 2)
-step = len(metrics.read())
-print("ready", flush=True)
-while True:
-    step += 1
-    metrics.append(step, 1, {"loss": step / 3, f"column{step % 40}": step})
-"""
-
-
-def test_killed_while_appending(metrics: MetricsFile) -> None:
-    moments = random.Random(0)
-    for _ in range(8):
-        process = subprocess.Popen(
-            [sys.executable, "-c", WRITER, str(metrics.path)], stdout=subprocess.PIPE, text=True
-        )
-        assert process.stdout.readline() == "ready\n"
-        time.sleep(moments.uniform(0.02, 0.2))
-        process.send_signal(signal.SIGKILL)
-        process.communicate()
-        rows = metrics.read()
-        for step, row in enumerate(rows, start=1):
-            expected = {"step": step, "epoch": 1, "loss": step / 3, f"column{step % 40}": step}
-            assert row == expected
-    assert len(rows) > 3

@@ -34,10 +34,9 @@ def accumulate(rows: torch.Tensor, block: int = 4, **options) -> DivergenceAccum
 
 @pytest.mark.parametrize("num_contexts", [2, 3, 25])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("block_mb", [64, 0.0001])
-def test_exact_equals_the_double_loop(num_contexts, dtype, block_mb) -> None:
+def test_exact_equals_the_double_loop(num_contexts, dtype) -> None:
     rows = log_probs(num_contexts, dtype)
-    result = accumulate(rows, block_mb=block_mb).result()
+    result = accumulate(rows).result()
     assert result.exact == pytest.approx(plain_mean(rows), rel=1e-10)
     assert result.num_contexts == num_contexts
 

@@ -112,13 +112,6 @@ def test_the_upper_triangle_is_the_products(panel, monkeypatch) -> None:
     assert torch.allclose(gram.triu(), (1 + block.T @ block).triu())
 
 
-def test_several_panels_give_the_singular_values(monkeypatch) -> None:
-    monkeypatch.setattr("lmkit.spectra.gram.PANEL_CPU", 16)
-    matrix = random_matrix(100, 70, 70)
-    values = accumulate(matrix).singular_values()
-    assert torch.allclose(values, torch.linalg.svdvals(matrix), rtol=1e-9)
-
-
 def test_the_digits_are_those_of_pytorchs_threads() -> None:
     matrix = random_matrix(900, 600, 600)
     before = torch.get_num_threads()

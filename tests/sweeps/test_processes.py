@@ -36,13 +36,6 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
 
 
-def test_an_error_of_the_users_is_not_retried(sweep_of, attempts):
-    sweep = sweep_of("fails")
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert [len(each) for each in attempts(sweep)] == [1]
-    assert sweep.failure(sweep.manifest.points[0]).log_tail[-1] == "error: the reason why"
-
-
 def test_workers_count_a_points_attempts_together(sweep_of, attempts, quick):
     """With one retry a failing point is started twice, however many try it."""
     sweep = sweep_of("crashes", "ok")
@@ -57,18 +50,6 @@ def test_attempts_that_end_at_once_are_all_counted(sweep_of):
     (point,) = sweep.manifest.points
     together(8, lambda: sweep.record_failure(point, Failure("killed", [])))
     assert sweep.failure(point).attempts == 8
-
-
-def test_the_sweeps_command_tries_again_what_has_failed(sweep_of, attempts):
-    sweep = sweep_of("fails", "ok")
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    failed, fine = sweep.manifest.points
-    assert sweep.failure(fine) is None
-    failed.overrides[1] = "ok"
-    sweep.save()
-    assert sweep.failure(failed) is None
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert states(sweep) == ["finished", "finished"]
 
 
 def test_a_point_that_another_is_at_is_told_of_once_and_tried_less_and_less_often(
@@ -123,22 +104,6 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
         f"[2/2] finished{' elsewhere' if finishes else ''}: 0 ok",
     ]
     assert [len(each) for each in attempts(sweep)] == [0 if finishes else 1, 1]
-
-
-def test_points_whose_holders_have_died_are_taken_over(sweep_of, attempts, quick):
-    sweep = sweep_of("ok")
-    lock = sweep.run_folder(sweep.manifest.points[0]).lock
-    killed = f"""
-import os, signal
-from pathlib import Path
-from lmkit.runs.lock import RunLock
-RunLock(Path({str(lock)!r})).acquire()
-os.kill(os.getpid(), signal.SIGKILL)
-"""
-    subprocess.run([sys.executable, "-c", killed], check=False)
-    assert lock.exists()
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert states(sweep) == ["finished"]
 
 
 def test_whoever_waits_asks_for_the_servers_time_once_a_look(sweep_of, monkeypatch, quick):

@@ -72,15 +72,6 @@ def test_a_run_whose_switch_does_not_come_goes_to_its_end(fit):
     assert max(run.records.epochs) == 4
 
 
-def test_a_resumed_run_stops_when_the_undisturbed_one_does(fit):
-    ppls = [9, 8, 8.2, 8.3, 8.4, 1]
-    whole = fit(AtEpoch(1), 6, Script(ppls), stopping=Patience(3))
-    first = fit(AtEpoch(1), 3, Script(ppls), stopping=Patience(3))
-    resumed = fit(AtEpoch(1), 6, Script(ppls), stopping=Patience(3), resume=first.checkpoint)
-    assert resumed.records.epochs[0] == 4
-    assert max(resumed.records.epochs) == max(whole.records.epochs) == 5
-
-
 def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):
     ppls = [9, 8, 8.2, 8.3, 8.4, 8.5, 1]
     stopped = fit(AtEpoch(1), 7, Script(ppls), stopping=Patience(2))

@@ -227,8 +227,11 @@ def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:
 
 
 def _by_rate(runs: pd.DataFrame) -> dict[str, str]:
-    """By head, valid perplexity with the first seed."""
-    first = runs[runs["seed"] == FIRST_SEED].sort_values("rate")
+    """By head, valid perplexity with the first seed, of LMS-PLIF at the best rate of its slopes."""
+    first = runs[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
+    of_slopes = first[RATES[1]].fillna(0)
+    best = of_slopes.groupby(first["label"]).transform("first")
+    first = first[of_slopes == best].sort_values("rate")
     return {
         str(head): ", ".join(
             f"{ppl:.2f} at {rate:g}" for rate, ppl in zip(of["rate"], of["valid_ppl"], strict=True)

@@ -43,7 +43,7 @@ def run_analysis(name: str) -> None:
             _require_one_source(runs, has_models=has_models)
         if not has_models:
             selected = select_runs("run", runs)  # before torch is imported, which takes seconds
-        analysis: Analysis = make(options, "", Analysis)
+        analysis = make(options, "", Analysis)
         if has_models:
             outcomes = measure_models(analysis, PretrainedSource(**pretrained), how["threads"])
         else:

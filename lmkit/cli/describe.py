@@ -50,12 +50,13 @@ def show(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     from lmkit.experiment.model_size import model_sizes, model_without_weights  # bring torch
     from lmkit.experiment.objects import make_trainer, require_fit
+    from lmkit.training.triggers import Trigger
 
     plain = plain_config(config)
     check_plain_options(plain)
     make_trainer(plain["trainer"], "auto")
-    make(plain["trigger"], "trigger")
-    source: Corpus = make(plain["data"], "data", Corpus)
+    make(plain["trigger"], "trigger", Trigger)
+    source = make(plain["data"], "data", Corpus)
     require_fit(plain, source)
     corpus: Sizes = source.sizes()
     model = model_without_weights(plain, corpus.num_words)

@@ -9,7 +9,7 @@ import re
 import sys
 from collections.abc import Mapping
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
@@ -19,8 +19,10 @@ from lmkit.errors.user_error import UserError, did_you_mean
 
 Section = Mapping[str, Any]
 
+T = TypeVar("T")
 
-def make(section: object, option: str, kind: type = object, /, **parts: object) -> Any:
+
+def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
     """The object that `section` names by its `_target_`.
 
     Args:
@@ -33,7 +35,7 @@ def make(section: object, option: str, kind: type = object, /, **parts: object) 
     """
     factory = factory_of(section, option)
     try:
-        made = factory(**parts)
+        made: object = factory(**parts)
     except InstantiationException as error:
         raise not_made(error, option) from error
     except _refusals() as error:

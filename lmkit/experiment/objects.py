@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
 import torch
@@ -141,8 +141,7 @@ def _class_of(section: object, option: str) -> type[object]:
 def make_data(config: Section, corpus: object) -> DataModule:
     """The batches of a corpus. Raises: UserError naming the option that is wrong."""
     seed = config["seed"]
-    data: DataModule = make(config["windows"], "windows", DataModule, corpus=corpus, seed=seed)
-    return data
+    return make(config["windows"], "windows", DataModule, corpus=corpus, seed=seed)
 
 
 def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
@@ -155,8 +154,8 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         word_counts_V: int64, how often each word occurs in the training text; zeros do if weights
             are loaded afterwards.
     """
-    trunk: nn.Module = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
-    module: HeadModule = make(
+    trunk = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
+    return make(
         config["module"],
         "module",
         HeadModule,
@@ -166,12 +165,11 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         optimizer=factory_of(config["optimizer"], "optimizer"),
         schedule=make(config["schedule"], "schedule", Schedule),
     )
-    return module
 
 
 def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     """The untrained head of a configuration's section, perhaps tied to a trunk's embedding."""
-    mixture = make(section.get("mixture"), "head.mixture", nn.Module)
+    mixture: Any = make(section.get("mixture"), "head.mixture", nn.Module)
     transform = make_transform(section.get("transform"), len(word_counts_V))
     require_flag("head.tie_weights", section.get("tie_weights"))
     embedding_weight = trunk.embedding_weight if section["tie_weights"] else None
@@ -188,7 +186,7 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     own = {key: value for key, value in section.items() if key not in shared}
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
-    head: Head = make(own, "head", Head, parts=parts)
+    head = make(own, "head", Head, parts=parts)
     reads, gets = head.mixture.in_dim, trunk.out_dim
     if head.mixture.layers is None and reads != gets:
         raise UserError(
@@ -206,8 +204,7 @@ def make_transform(section: object, num_words: int) -> nn.Module:
     factory = factory_of(section, "head.transform")
     if "num_words" in parameters(factory.func) and "num_words" not in factory.keywords:
         given["num_words"] = num_words
-    transform: nn.Module = make(section, "head.transform", nn.Module, **given)
-    return transform
+    return make(section, "head.transform", nn.Module, **given)
 
 
 def make_epoch_end(config: Section, after_epoch: AfterEpoch | None = None) -> EpochEnd:
@@ -216,10 +213,9 @@ def make_epoch_end(config: Section, after_epoch: AfterEpoch | None = None) -> Ep
     if section is None:
         raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
     stopping = make(config["stopping"], "stopping", Stopping)
-    made: EpochEnd = make(
+    return make(
         section, "callbacks.checkpoints", EpochEnd, stopping=stopping, after_epoch=after_epoch
     )
-    return made
 
 
 def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
@@ -245,8 +241,7 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
 def make_trainer(section: Section, accelerator: str, **parts: object) -> Trainer:
     """The Trainer of a section. Raises: UserError naming an option that a run cannot support."""
     check_options({key: value for key, value in section.items() if key != "_target_"})
-    trainer: Trainer = make({**section, "accelerator": accelerator}, "trainer", Trainer, **parts)
-    return trainer
+    return make({**section, "accelerator": accelerator}, "trainer", Trainer, **parts)
 
 
 def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:

@@ -100,7 +100,7 @@ class TrainedRun:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer that encodes and decodes text with the run's vocabulary."""
-        source: Corpus = make(self.config["data"], "data", Corpus)
+        source = make(self.config["data"], "data", Corpus)
         source.restore_tokenizer(self.tokenizer_json)
         return source.tokenizer_by(self.vocabulary)
 

@@ -87,7 +87,7 @@ class TrunkContexts(Corpus):
         super().__init__(self.name, self.title, self.short_title)
         require_choice("trunk.dtype", self.dtype, ("float32", "bfloat16"))
         section = dict(self.text) | ({"root": self.root} if "root" in self.text else {})
-        self.corpus: Corpus = make(section, "data", Corpus)
+        self.corpus = make(section, "data", Corpus)
         self.unit = self.corpus.unit
 
     def fingerprint(self) -> str:

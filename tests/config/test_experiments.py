@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from lmkit.cli.entry import CONFIGS, compose
+from lmkit.data.corpus import Corpus
 from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_without_weights
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
@@ -149,7 +150,7 @@ def test_parameters_grow_with_num_experts_as_published(experiment, num_experts, 
 def test_a_corpus_has_as_many_words_as_the_models(corpus, data_root, monkeypatch):
     monkeypatch.setenv("LMKIT_DATA", str(data_root))
     section = tiny.composed(f"experiment={corpus}_softmax")["data"]
-    assert len(make(section, "data").load().vocabulary) == CORPORA[corpus][1]
+    assert len(make(section, "data", Corpus).load().vocabulary) == CORPORA[corpus][1]
 
 
 @pytest.fixture(scope="module")

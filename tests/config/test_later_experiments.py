@@ -75,7 +75,7 @@ def built(experiment: str, words: int = 10_000) -> HeadModule:
 
 def method(name: str) -> Method:
     config = plain_config(compose("analyses/evaluate", ["run=r", f"method={name}"]))
-    return make(config["method"], "method")
+    return make(config["method"], "method", Method)
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -32,8 +32,7 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     del options["run"]
     data_root, threads = options.pop("data_root"), options.pop("threads")
     del options["changed_code"]
-    analysis = make(options, "")
-    assert isinstance(analysis, Analysis)
+    analysis = make(options, "", Analysis)
     found, left_out = measure_runs(analysis, [folder], data_root=data_root, threads=threads)
     for reason in left_out.values():
         raise UserError(reason)

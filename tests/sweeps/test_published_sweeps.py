@@ -12,6 +12,7 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry as cli
+from lmkit.data.corpus import Corpus
 from lmkit.experiment.make import make
 from lmkit.fixed_trunk import composition
 from lmkit.runs.identity import identity
@@ -137,5 +138,5 @@ def test_a_point_of_every_kind_composes_as_hydra_would(composer, tmp_path):
 def test_runs_for_a_gpu_elsewhere_are_called_as_they_will_be_there(composer):
     config = composer.compose(lines_of("smoke")[0])
     (found,) = check([config], has_gpu=True)
-    sha256 = make(config["data"], "data").fingerprint()
+    sha256 = make(config["data"], "data", Corpus).fingerprint()
     assert found.run == f"toy-{identity(config, sha256, 'cuda').digest}"

@@ -206,8 +206,7 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
     with_files = replace(parsed, config_loader=loader)
     values = [f"{option}={value}" for value in with_files.sweep_string_iterator()]
     if not values:
-        raise UserError(
-            f"{override} gives no value: its range is empty, or no file of {option} has a name "
-            f"like that"
-        )
+        is_range = parsed.is_range_sweep()
+        why = "the range is empty" if is_range else f"no file of {option} has a name like that"
+        raise UserError(f"{override}: {why}")
     return values

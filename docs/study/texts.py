@@ -118,6 +118,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "settings": settings_table(known),
         "published": _published(),
         "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60]),
+        "by_slopes": _by_slopes(on_softmax[on_softmax["max_epochs"] == 60]),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
         "whole_cpus": _cpus(whole),
@@ -238,6 +239,13 @@ def _by_rate(runs: pd.DataFrame) -> dict[str, str]:
         )
         for head, of in first.groupby("label")
     }
+
+
+def _by_slopes(runs: pd.DataFrame) -> str:
+    """Of LMS-PLIF, valid perplexity with the first seed by rate of slopes, at the best rate."""
+    first = runs[(runs["seed"] == FIRST_SEED) & (runs["label"] == "LMS-PLIF")]
+    best = first.groupby(RATES[1])["valid_ppl"].min()
+    return ", ".join(f"{ppl:.2f} at {rate:g}" for rate, ppl in best.items())
 
 
 def _published() -> dict[str, str]:

@@ -288,7 +288,7 @@ def test_spectra_are_drawn_beside_ranks_over_more_contexts(tmp_path, make_run):
     run = make_run(tmp_path / "runs")
     more = {"schema_version": 1, "kind": "rank", "split": "test", "checkpoint": "best"}
     more |= {"spectrum": {"num_contexts": 82429, "press_rank": 402, "effective_rank": {}}}
-    (run / "analysis" / "rank_test_log_probs.json").write_bytes(checked_json(more))
+    (run / "analysis" / "rank_test_log_probs_82429.json").write_bytes(checked_json(more))
     assert "Over 10,000 contexts" in page_of(tmp_path / "runs", tmp_path / "out")
 
 

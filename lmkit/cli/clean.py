@@ -68,6 +68,8 @@ def main() -> None:
     places, given = COMMAND.read(sys.argv[1:])
     console, dry_run = tables.console(), given["dry_run"] == "true"
     if places == [CONTEXTS]:
+        if any(word.startswith("keep=") for word in sys.argv[1:]):
+            raise UserError("keep is for runs: contexts are removed whole")
         cache.clean(dry_run, console)
     elif not clean(select_runs("runs", places, given["runs_dir"]), given["keep"], dry_run, console):
         sys.exit(1)

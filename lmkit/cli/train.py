@@ -8,7 +8,6 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
-from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
@@ -18,7 +17,7 @@ from lmkit.errors.user_error import UserError, require_list, require_text
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
-from lmkit.sweeps.axes import GROUP, option_of
+from lmkit.sweeps.axes import GROUP, OF_SWEEPER, option_of
 
 if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun
@@ -52,7 +51,7 @@ def train(
     options = list(takewhile(lambda each: not each.startswith("-"), line))
     for override in line:
         is_foreign = override.startswith("-") and override.partition("=")[0] not in CONFIG_DIR
-        if is_foreign or option_of(override) in (GROUP, "dry_run"):
+        if is_foreign or option_of(override) in (GROUP, "dry_run", *OF_SWEEPER):
             raise UserError(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
@@ -77,16 +76,12 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     hydra = HydraConfig.get()
-    if config.dry_run and hydra.mode == RunMode.MULTIRUN:
-        chosen = hydra.runtime.choices["hydra/sweeper"]
+    for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
+    for_sweeps += ["dry_run=true"] if config.dry_run else []
+    if for_sweeps:
         raise UserError(
-            f"dry_run=true does not go with hydra/sweeper={chosen}, which chooses points while it "
-            f"runs; lmkit's own sweeper knows them beforehand"
-        )
-    if config.dry_run:
-        raise UserError(
-            "dry_run=true is for sweeps: give multirun_sweeps=NAME or --multirun; "
-            "lmkit describe shows what a single run would train"
+            f"{for_sweeps[0]} is for sweeps, by lmkit's own sweeper: give multirun_sweeps=NAME or "
+            f"--multirun; lmkit describe shows what a single run would train"
         )
     plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)

@@ -22,6 +22,8 @@ Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
 GROUP = "multirun_sweeps"  # the group of configurations that holds the named sweeps
 OF_SWEEPS = (GROUP, "sweep", "dry_run")  # options of a sweep, not of the runs in it
+# those of lmkit's own sweeper alone; sweep.name is in each run's line, for its loggers
+OF_SWEEPER = ("sweep.sample", "sweep.sample_seed", "sweep.retries")
 
 _parser = OverridesParser.create()
 
@@ -85,7 +87,13 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
     names_file = chosen.get(GROUP, "null") != "null"
     if not names_file and not {"--multirun", "-m"} & set(arguments):
         return list(arguments)
-    is_ours = chosen.get("hydra/sweeper", "lmkit") == "lmkit"
+    is_ours = (sweeper := chosen.get("hydra/sweeper", "lmkit")) == "lmkit"
+    of_ours = [each for each in arguments if option_of(each) in ("dry_run", *OF_SWEEPER)]
+    if of_ours and not is_ours:
+        raise UserError(
+            f"{of_ours[0]} does not go with hydra/sweeper={sweeper}, which chooses points while it "
+            f"runs; lmkit's own sweeper knows them beforehand"
+        )
     line = [_as_choice(each) if is_ours else each for each in arguments]
     only_shown = {"--cfg", "-c", "--info", "-i"} & chosen.keys()  # of the configuration
     return ["--multirun", *line] if names_file and not only_shown else line

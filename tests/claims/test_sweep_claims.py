@@ -40,10 +40,13 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(printed, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_dry_run_is_a_sweeps(refused):
-    error = refused("train", *TINY, "dry_run=true")
-    assert "dry_run=true is for sweeps" in error
+@pytest.mark.parametrize("option", ["dry_run=true", "sweep.sample=3", "sweep.retries=0"])
+def test_what_only_a_sweep_heeds_is_refused_elsewhere(refused, option):
+    error = refused("train", *TINY, option)
+    assert f"{option} is for sweeps" in error
     assert "lmkit describe shows what a single run would train" in error
+    elsewhere = refused("train", *SWEEP, "hydra/sweeper=basic", "seed=1,2", option)
+    assert f"{option} does not go with hydra/sweeper=basic" in elsewhere
 
 
 def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, printed):

@@ -125,8 +125,11 @@ def test_a_process_that_is_killed_while_it_computes_is_replaced(tmp_path, folder
     assert not list(folder.rglob(".*.tmp"))
 
 
-def test_clean_knows_contexts(folder, lmkit):
+def test_clean_knows_contexts(folder, lmkit, refused):
     stored_contexts(contents(), lambda: [values()])
+    assert refused("clean", "contexts", "keep=none") == (
+        "keep is for runs: contexts are removed whole"
+    )
     for words, gone in ((["contexts"], False), (["contexts", "dry_run=false"], True)):
         shown = lmkit("clean", *words)
         assert contents().path.exists() is not gone

@@ -76,6 +76,7 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     hydra = HydraConfig.get()
+    plain = plain_config(config)
     for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
     for_sweeps += ["dry_run=true"] if config.dry_run else []
     if for_sweeps:
@@ -83,7 +84,6 @@ def main(config: DictConfig) -> float:
             f"{for_sweeps[0]} is for sweeps, by lmkit's own sweeper: give multirun_sweeps=NAME or "
             f"--multirun; lmkit describe shows what a single run would train"
         )
-    plain = plain_config(config)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run again
     return float(run(plain).read_result().metrics["valid_ppl"])

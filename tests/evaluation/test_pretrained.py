@@ -546,12 +546,12 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["rank", "unargmaxable"])
 def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
-    lmkit(command, *options(made, "gpt2", "contexts=20"))
+    lmkit(command, *options(made, "neox", "contexts=20"))
     before = {path: path.read_bytes() for path in here.rglob("pretrained/*/analysis/*")}
     assert before
     (here / "text.txt").write_text(TEXT[::-1])
     sha256 = hashlib.sha256((here / "text.txt").read_bytes()).hexdigest()
-    line = [f"hf={made / 'gpt2'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
+    line = [f"hf={made / 'neox'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
     lmkit(command, *line)
     assert {path: path.read_bytes() for path in before} == before
     (other,) = here.rglob("pretrained/*/analysis/*@*.json")

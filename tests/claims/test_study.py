@@ -15,6 +15,7 @@ import texts
 import torch
 import yaml
 from contrasts import contrasts
+from learnt_curve import SLOPES, LearntCurve
 from scipy.stats import t as students_t
 
 from lmkit.runs.analysis_files import write_arrays
@@ -235,3 +236,13 @@ def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatc
     lmkit("rank", f"hf={family}", "text=valid.txt", "contexts=90")
     (measured,) = Path("pretrained", family, "analysis").glob("rank_valid*.json")
     assert parse_json(measured.read_bytes())["spectrum"]["num_contexts"] == 90
+
+
+def test_the_learnt_curve_is_its_slopes_and_does_not_learn():
+    curve = LearntCurve()
+    assert not any(parameter.requires_grad for parameter in curve.parameters())
+    ends = np.linspace(-20, 20, 401)
+    heights = np.cumsum([0.0, *(0.1 * float(slope) for slope in SLOPES.split())])
+    z = np.linspace(-20, 20, 999)
+    expected = np.interp(z, ends, heights - heights[200])
+    assert curve.double()(torch.tensor(z)).numpy() == pytest.approx(expected, abs=1e-5)

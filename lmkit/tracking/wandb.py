@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from inspect import signature
-from typing import Any, Concatenate, Literal, ParamSpec
+from typing import Any, Concatenate, Literal, ParamSpec, get_args
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger as LightningsLogger
@@ -19,7 +19,7 @@ from lmkit.tracking.charts import all_charts, epoch_charts, log_charts
 from lmkit.tracking.fields import result_fields, run_fields
 
 Mode = Literal["offline", "online", "disabled"]
-MODES: tuple[Mode, ...] = ("offline", "online", "disabled")
+MODES: tuple[Mode, ...] = get_args(Mode)
 INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts

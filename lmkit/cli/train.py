@@ -76,12 +76,12 @@ def main(config: DictConfig) -> float:
     Returns: the best valid perplexity, for sweepers that search.
     """
     hydra = HydraConfig.get()
-    plain = plain_config(config)
+    plain = plain_config(config)  # before the overrides are read: it names one that has no value
     for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
     for_sweeps += ["dry_run=true"] if config.dry_run else []
     if for_sweeps:
         raise UserError(
-            f"{for_sweeps[0]} is for sweeps, by lmkit's own sweeper: give multirun_sweeps=NAME or "
+            f"{for_sweeps[0]} is for sweeps of lmkit's own sweeper: give multirun_sweeps=NAME or "
             f"--multirun; lmkit describe shows what a single run would train"
         )
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)

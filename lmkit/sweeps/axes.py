@@ -88,7 +88,11 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
     if not names_file and not {"--multirun", "-m"} & set(arguments):
         return list(arguments)
     is_ours = (sweeper := chosen.get("hydra/sweeper", "lmkit")) == "lmkit"
-    of_ours = [each for each in arguments if option_of(each) in ("dry_run", *OF_SWEEPER)]
+    of_ours = [
+        each
+        for each in arguments
+        if option_of(each) in OF_SWEEPER or option_of(each) == "dry_run" and read(each).value()
+    ]
     if of_ours and not is_ours:
         raise UserError(
             f"{of_ours[0]} does not go with hydra/sweeper={sweeper}, which chooses points while it "

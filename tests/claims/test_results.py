@@ -85,6 +85,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         ([*TINY, "optimizer.lr=0"], "optimizer.lr must be greater than 0"),
         (["multirun_sweeps=smoke"], "trains one run"),
         (["--multirun", "seed=1,2"], "trains one run"),
+        (["sweep.sample=3"], "trains one run"),
         (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'"),
         ("seed=1", r"overrides must be a list such as \['max_epochs=1', 'seed=1'\]"),
         ({"seed": 1}, "overrides must be a list such as"),

@@ -86,6 +86,10 @@ KEPT += ["hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
         (["multirun_sweeps=null", "k=2"], ["multirun_sweeps=null", "k=2"]),
         (["-m", "k=2", "hydra/sweeper=basic"], ["-m", "k=2", "hydra/sweeper=basic"]),
         (
+            ["-m", "dry_run=false", "hydra/sweeper=basic"],
+            ["-m", "dry_run=false", "hydra/sweeper=basic"],
+        ),
+        (
             ["multirun_sweeps=mine", "k=2", "hydra/sweeper=basic"],
             ["--multirun", "multirun_sweeps=mine", "k=2", "hydra/sweeper=basic"],
         ),

@@ -91,7 +91,7 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
     of_ours = [
         each
         for each in arguments
-        if option_of(each) in OF_SWEEPER or option_of(each) == "dry_run" and read(each).value()
+        if option_of(each) in OF_SWEEPER or (option_of(each) == "dry_run" and read(each).value())
     ]
     if of_ours and not is_ours:
         raise UserError(

@@ -9,7 +9,7 @@
     python docs/study/study.py losses RUNS    keeps the loss of each test token of runs whose
                                               primary contrasts rules.md names
     python docs/study/study.py contrasts RUNS prints these contrasts
-    python docs/study/study.py write          writes the texts from their templates, and the figure
+    python docs/study/study.py write          writes the texts from their templates, and the figures
 
 Everything else about the runs is `lmkit report runs=docs/study/runs`.
 """
@@ -28,9 +28,10 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
 from contrasts import contrasts, contrasts_table, measure_losses  # noqa: E402
+from drawing import by_head, by_used_rank  # noqa: E402
 from keeping import compare, keep  # noqa: E402
 from rules import asked_for, rules  # noqa: E402
-from texts import at_best_rate, drawn, read, told  # noqa: E402
+from texts import at_best_rate, read, told  # noqa: E402
 
 KEPT, FIRST = FOLDER / "runs", FOLDER / "first"
 PROJECT = FOLDER.parents[1] / "README.md"
@@ -38,11 +39,12 @@ BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 
 
 def written() -> dict[Path, str]:
-    """The texts and the figure, by the files that have them."""
+    """The texts and the figures, by the files that have them."""
     kept = read(KEPT)
     known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
     return {
-        FOLDER / "figures/heads.svg": drawn(kept),
+        FOLDER / "figures/heads.svg": by_head(kept),
+        FOLDER / "figures/used_rank.svg": by_used_rank(kept),
         FOLDER / "README.md": filled(FOLDER / "README.template.md", known),
         PROJECT: with_first_screen(PROJECT.read_text("utf-8"), known),
     }

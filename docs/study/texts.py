@@ -1,4 +1,4 @@
-"""What the study's texts say of its kept runs, and its figure: all from the frame of runs.
+"""What the study's texts say of its kept runs, all from the frame of runs.
 
 A head stands at the rate that is best on valid with the first seed, with all other seeds at that
 rate. A template names a value as `{minus[whole][MoC − Softmax]}`.
@@ -12,13 +12,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from matplotlib.axes import Axes
-from matplotlib.figure import Figure
 
-from lmkit.presentation.figure_files import to_svg
-from lmkit.presentation.style import INK, SERIES, WIDE, house_style
 from lmkit.presentation.styled import signed
-from lmkit.presentation.tables import DASH, decimal
+from lmkit.presentation.tables import decimal
 from lmkit.results.frame import results
 from lmkit.results.published import published
 from lmkit.results.stats import correlation, difference, holm
@@ -35,12 +31,12 @@ SETTINGS = {  # name in templates: trunk, and name in tables
     "transformer": ("penn_subwords_transformer-4ee3176126df", "on the Transformer"),
     "whole": (WHOLE, "trained whole"),
 }
-REMARKS = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # beside those of other trunks
 HEADS = (  # first those whose rank is bounded as Softmax's
     *("Softmax", "MoC", "MoS (K=1)"),
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
 BOUNDED = 3
+BOUND = 34  # rank of log P of a softmax: contexts have 32 numbers
 ROWS = (*HEADS[:BOUNDED], "tanh layer (83)", *HEADS[BOUNDED:])  # its rank is bounded too
 _OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
@@ -147,20 +143,27 @@ def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     perplexity by trunk and head, `scaled`.
     """
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
-    of_heads = kept["trunk_name"].isin(names) & kept["head.decoder_rank"].isna()
-    best = at_best_rate(kept[of_heads & (kept["rms"] > 0)])
-    ended = fresh(best[best["max_epochs"] == 60])
+    ended = fresh(scaled_contexts(kept, max_epochs=60))
     end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in ended.groupby("trunk_name")}
     lost: dict[str, dict[str, str]] = {}
     ranks: dict[str, dict[str, str]] = {}
     for (trunk, head), of in ended.groupby(["trunk_name", "label"]):
-        lost.setdefault(names[trunk], {})[head] = _lost_at_the_bound(of)
+        lost.setdefault(names[trunk], {})[head] = _lost(of)
         ranks.setdefault(names[trunk], {})[head] = f"{of[PRESS].mean():.0f}"
     scaled: dict[str, dict[str, str]] = {}
-    for _, run in best[best["max_epochs"] == 5].iterrows():
+    for _, run in scaled_contexts(kept, max_epochs=5).iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
     table = _to_end_table(ended)
     return {"to_end": table, "end": end, "end_rank": ranks, "lost": lost, "scaled": scaled}
+
+
+def scaled_contexts(kept: pd.DataFrame, max_epochs: int) -> pd.DataFrame:
+    """Heads at their best rates on contexts of one root mean square: 60 epochs at most are until
+    valid perplexity stops.
+    """
+    on_them = kept["trunk_name"].isin(trunk for trunk, _ in SETTINGS.values()) & (kept["rms"] > 0)
+    of_heads = on_them & kept["head.decoder_rank"].isna() & (kept["max_epochs"] == max_epochs)
+    return at_best_rate(kept[of_heads])
 
 
 def _to_end_table(ended: pd.DataFrame) -> str:
@@ -179,7 +182,7 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
     less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
     numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
     ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
-    return [f"{len(of)}", *numbers, less, ranks, _lost_at_the_bound(of)]
+    return [f"{len(of)}", *numbers, less, ranks, _lost(of)]
 
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
@@ -210,15 +213,22 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f}",
         "at_30_with": {name: _of_pairs(of)[0]["percent"] for name, of in devices.items()},
-        "lost_at_30": {head: _lost_at_the_bound(of) for head, of in heads.items()},
+        "lost_at_30": {head: _lost(of) for head, of in heads.items()},
         "never": f"{min(never)} to {max(never)}",
     }
 
 
-def _lost_at_the_bound(runs: pd.DataFrame) -> str:
-    """KL divergence of log P cut to Softmax's rank, as `lmkit truncation` of some runs measured."""
+def lost_at_bound(runs: pd.DataFrame) -> float:
+    """KL divergence (nats) of log P cut to Softmax's rank, the mean of those runs that
+    `lmkit truncation` measured; NaN where it measured none.
+    """
     nats = [of["divergence_at_bound"] for of in _analyses(runs, "truncation_test_10000")]
-    return f"{np.mean(nats):.2f}" if nats else ""
+    return float(np.mean(nats)) if nats else np.nan
+
+
+def _lost(runs: pd.DataFrame) -> str:
+    nats = lost_at_bound(runs)
+    return "" if np.isnan(nats) else f"{nats:.2f}"
 
 
 def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:
@@ -263,43 +273,6 @@ def interval(mean: float, low: float, high: float, places: int) -> str:
     """`−0.44 (−0.49 … −0.38)`; of one seed there is no interval."""
     text = decimal(mean, places)
     return text if np.isnan(low) else f"{text} ({decimal(low, places)} … {decimal(high, places)})"
-
-
-@house_style()
-def drawn(kept: pd.DataFrame) -> str:
-    """The study's figure as SVG: on each fixed trunk, and trained whole, a row a head, with the
-    interval of its test perplexity less Softmax's and its ranks.
-    """
-    figure = Figure(figsize=(WIDE[0], 6.4), layout="constrained")
-    panels = figure.subplots(2, 2, sharey=True)
-    settings = [*list(SETTINGS.values())[:-1], (AT_30, "trained whole, averaged from epoch 30")]
-    whole = kept[kept["trunk_name"] == AT_30]
-    runs = fresh(at_best_rate(pd.concat([in_the_table(kept), whole])))
-    for (trunk, title), ax in zip(settings, panels.flat, strict=True):
-        heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
-        softmax = heads["Softmax"]["test_ppl"]
-        for row, head in enumerate(ROWS):
-            if head not in heads:
-                _beside(ax, row, DASH)
-                continue
-            less = difference(heads[head]["test_ppl"], softmax)[:3]
-            mean, low, high = 100 * np.array(less) / softmax.mean()
-            bars = [[mean - low], [high - mean]] if head != "Softmax" else None
-            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row > BOUNDED])
-            ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
-            _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
-        ax.axvline(0, color=INK, linewidth=0.8)
-        ax.axhline(BOUNDED + 0.5, color=INK, linewidth=0.8, linestyle=":")
-        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(ROWS)), yticklabels=ROWS)
-        _beside(ax, -1, "rank")
-    panels[0, 0].invert_yaxis()
-    for ax in panels[1]:
-        ax.set_xlabel("test perplexity − Softmax's, %")
-    return to_svg(figure, "heads")
-
-
-def _beside(ax: Axes, row: int, text: str) -> None:
-    ax.text(1.02, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize="small")
 
 
 def _label(row: pd.Series[Any]) -> str:

@@ -1,0 +1,129 @@
+"""The study's figures as SVG, from the frame of its kept runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import pandas as pd
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from texts import (
+    AT_30,
+    BOUND,
+    BOUNDED,
+    EFFECTIVE,
+    PRESS,
+    ROWS,
+    SETTINGS,
+    at_best_rate,
+    fresh,
+    in_the_table,
+    lost_at_bound,
+    scaled_contexts,
+)
+
+from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.style import INK, SERIES, WIDE, house_style
+from lmkit.presentation.tables import DASH
+from lmkit.results.stats import difference
+
+AVERAGED = (AT_30, "trained whole, averaged from epoch 30")
+REMARKS = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # beside those of other trunks
+EXACT = 0.005  # nats: of a rank that is bounded, rounding alone
+LESS = "test perplexity − Softmax's, %"
+
+
+@house_style()
+def by_head(kept: pd.DataFrame) -> str:
+    """On each fixed trunk, and trained whole, a row a head, with the interval of its test
+    perplexity less Softmax's and its ranks.
+    """
+    figure = Figure(figsize=(WIDE[0], 6.4), layout="constrained")
+    panels = figure.subplots(2, 2, sharey=True)
+    settings = [*list(SETTINGS.values())[:-1], AVERAGED]
+    whole = kept[kept["trunk_name"] == AT_30]
+    runs = fresh(at_best_rate(pd.concat([in_the_table(kept), whole])))
+    for (trunk, title), ax in zip(settings, panels.flat, strict=True):
+        heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
+        for row, head in enumerate(ROWS):
+            if head not in heads:
+                _beside(ax, row, DASH)
+                continue
+            mean, bars = _less_softmax(heads, head)
+            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row > BOUNDED])
+            ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
+            _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
+        ax.axvline(0, color=INK, linewidth=0.8)
+        ax.axhline(BOUNDED + 0.5, color=INK, linewidth=0.8, linestyle=":")
+        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(ROWS)), yticklabels=ROWS)
+        _beside(ax, -1, "rank")
+    panels[0, 0].invert_yaxis()
+    for ax in panels[1]:
+        ax.set_xlabel(LESS)
+    return to_svg(figure, "heads")
+
+
+@house_style()
+def by_used_rank(kept: pd.DataFrame) -> str:
+    """Trained to the end on the Softmax trunk, and trained whole, a point a head: how far log P is
+    from itself when cut to Softmax's rank, and its test perplexity less Softmax's.
+    """
+    figure = Figure(figsize=(WIDE[0], 4.2), layout="constrained")
+    trunk, title = SETTINGS["softmax"]
+    ended = scaled_contexts(kept, max_epochs=60)
+    panels = {f"{title}, until valid stops": ended[ended["trunk_name"] == trunk]}
+    panels[AVERAGED[1]] = at_best_rate(kept[kept["trunk_name"] == AT_30])
+    for (title, runs), ax in zip(panels.items(), figure.subplots(1, 2), strict=True):
+        heads = dict(iter(fresh(runs).groupby("label")))
+        points: list[tuple[float, float, str]] = []
+        for head, of in heads.items():
+            nats, (mean, bars) = lost_at_bound(of), _less_softmax(heads, head)
+            is_above = bool(of[PRESS].mean() > BOUND)
+            ax.errorbar(nats, mean, yerr=bars, marker="o", color=SERIES[is_above])
+            points.append((mean, nats, str(head)))
+        ax.axhline(0, color=INK, linewidth=0.8, zorder=0)
+        furthest = max(nats for _, nats, _ in points)
+        ax.set(title=title, xlabel=f"KL of log P cut to rank {BOUND}, nats")
+        ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= furthest])
+        ax.set_xlim(-0.65 * furthest, 1.55 * furthest)  # room for names
+        _name(ax, sorted(points))
+    figure.axes[0].set_ylabel(LESS)
+    return to_svg(figure, "used_rank")
+
+
+def _less_softmax(
+    heads: dict[str, pd.DataFrame], head: str
+) -> tuple[float, list[list[float]] | None]:
+    """Per cent of Softmax's test perplexity, and the ends of the interval as error bars."""
+    softmax = heads["Softmax"]["test_ppl"]
+    less = difference(heads[head]["test_ppl"], softmax)[:3]
+    mean, low, high = 100 * np.array(less) / softmax.mean()
+    return mean, None if head == "Softmax" else [[mean - low], [high - mean]]
+
+
+def _name(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
+    """Writes the names of points (y, x, name), lowest first: to the left of those whose rank is
+    bounded, else to the right, and above a name that would be under it.
+    """
+    height, letter = 0.045 * np.ptp(ax.get_ylim()), 0.02 * np.ptp(ax.get_xlim())
+    names: list[tuple[float, float, float]] = []
+    for y, x, name in points:
+        side, begins, at = (1, x, y) if x > EXACT else (-1, x - letter * len(name), y)
+        ends = begins + letter * len(name)
+        while any(abs(at - y) < height and begins < b and a < ends for y, a, b in names):
+            at += height / 4
+        names.append((at, begins, ends))
+        ax.annotate(
+            name,
+            (x, at),
+            (6 * side, 0),
+            textcoords="offset points",
+            ha="left" if side > 0 else "right",
+            va="center",
+            fontsize="small",
+        )
+
+
+def _beside(ax: Axes, row: int, text: str) -> None:
+    ax.text(1.02, row, text, transform=ax.get_yaxis_transform(), va="center", fontsize="small")

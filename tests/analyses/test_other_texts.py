@@ -30,6 +30,7 @@ COMMANDS = {
     "samples": ["texts=1", "length=5"],
     "embeddings": [],
     "truncation": ["contexts=50"],
+    "nearest_softmax": ["contexts=50", "iterations=10"],
     "unargmaxable": [],
     "predictions": ["published=false", "random=1", "hits=5"],
     "press_robustness": ["contexts=50", "round_trips=1", "noise=[1e-20]"],

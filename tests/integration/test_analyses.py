@@ -129,6 +129,12 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
         ("predictions", "texts=[nonsense]", "texts: 'nonsense' is not in the run's vocabulary"),
         ("embeddings", "benchmarks=nowhere", "nowhere/EN-WS-353-ALL.txt does not exist"),
         ("dialogue", "shown=1", "it is no dialogue run"),
+        (
+            "nearest_softmax",
+            "dim=599",
+            "a softmax of dimension 599 is every matrix of 599 contexts",
+        ),
+        ("nearest_softmax", "iterations=0", "iterations must be a whole number of at least 1"),
         ("gradient_bottleneck", "contexts=0", "contexts must be a whole number of at least 1"),
         ("press_robustness", "contexts=10", "contexts must be a whole number of at least 11"),
         ("press_robustness", "noise=[]", "noise must be a list"),
@@ -304,3 +310,19 @@ def test_points_that_diverge_are_counted_and_the_best_of_the_others_is_taken(
     ):
         assert message in refused(*words)
     assert written(tiny_run, "evaluate_dynamic_test") == found
+
+
+def test_a_softmax_is_nearest_to_itself_and_one_of_fewer_dimensions_is_not(
+    lmkit, tiny_runs, tiny_run
+):
+    softmax = other_of(tiny_runs, tiny_run)
+    line = (f"run={tiny_runs}", "contexts=80", "iterations=20")
+    printed = lmkit("nearest_softmax", *line)
+    assert "of the nearest" in printed
+    own, mixture = (written(run, "nearest_softmax_test_80_8") for run in (softmax, tiny_run))
+    assert own["divergence"] < 1e-8
+    assert own["nearest_perplexity"] == pytest.approx(own["perplexity"], rel=1e-4)
+    reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)
+    assert mixture["perplexity"] == pytest.approx(np.exp(-reader.log_probs[:80].mean()), rel=1e-5)
+    lmkit("nearest_softmax", *line, "dim=1")
+    assert written(softmax, "nearest_softmax_test_80_1")["divergence"] > 10 * own["divergence"]

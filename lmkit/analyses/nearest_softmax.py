@@ -1,0 +1,100 @@
+"""How much of a model's log P no softmax of its dimension can have: KL from the nearest one.
+
+Ranks count directions however small they are, and `truncation` weighs rare words as much as
+frequent ones. This is the distance itself, in nats a context: see `lmkit.spectra.nearest_softmax`.
+"""
+
+from __future__ import annotations
+
+from pydantic import Field
+
+from lmkit.analyses.base import Analysis, Record, Recorded, Subject
+from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.errors.user_error import UserError, require_count
+
+
+class Distance(Record):
+    """Of the softmax that was found; the nearest may be nearer still."""
+
+    split: str
+    num_contexts: int = Field(title="contexts")
+    all_contexts: int
+    num_words: int
+    dim: int = Field(title="dimension")  # of the softmax
+    divergence: float = Field(title="KL, nats")  # nats a context
+    perplexity: float = Field(title="perplexity")  # the model's own, of the words that follow
+    nearest_perplexity: float = Field(title="of the nearest")
+    iterations: int
+
+
+class NearestSoftmaxDistance(Analysis):
+    """The distance of log P from the softmaxes of a dimension.
+
+    Args:
+        split: train, valid or test.
+        contexts: how many contexts, from the split's start, at most; None or "all": all.
+        dim: of the softmax; None: that of the model's decoder.
+        iterations: of L-BFGS, at most.
+    """
+
+    name, record, title = "nearest_softmax", Distance, "Distance from the nearest softmax"
+
+    def __init__(
+        self, *, split: str, contexts: int | str | None, dim: int | None, iterations: int
+    ) -> None:
+        self.first = FirstContexts(split, contexts, least=2)
+        if dim is not None:
+            require_count("dim", dim)
+        require_count("iterations", iterations)
+        self.dim, self.iterations = dim, iterations
+
+    def measure(self, subject: Subject) -> Recorded:
+        import torch
+
+        from lmkit.measures.contexts import log_prob_blocks
+        from lmkit.measures.memory import require_memory
+        from lmkit.measures.perplexity import safe_exp
+        from lmkit.presentation.progress import progress_bar
+        from lmkit.spectra.nearest_softmax import nearest_softmax, working_bytes
+
+        model, chosen = subject.model, subject.contexts(self.first)
+        num_words, own_dim = model.head.decoder_weight.shape
+        dim, smaller = self.dim or own_dim, min(chosen.num_contexts, num_words)
+        if dim >= smaller:
+            raise UserError(
+                f"a softmax of dimension {dim} is every matrix of {chosen.num_contexts:,} contexts "
+                f"x {num_words:,} words: choose dim less than {smaller:,}"
+            )
+        require_memory(
+            working_bytes(chosen.num_contexts, num_words, dim),
+            model.device,
+            f"the nearest softmax to {chosen.num_contexts:,} contexts x {num_words:,} words",
+            "choose fewer contexts with contexts=N",
+        )
+        blocks = log_prob_blocks(model, subject.with_bar(chosen, "log P"), chosen.num_contexts)
+        log_probs, targets = zip(*blocks, strict=True)
+        with progress_bar() as progress:
+            task = progress.add_task(f"{subject.name}: iterations", total=self.iterations)
+            found = nearest_softmax(
+                torch.cat(log_probs),
+                torch.cat(targets),
+                dim,
+                self.iterations,
+                lambda done: progress.update(task, completed=done),
+            )
+        return Recorded(
+            Distance(
+                split=subject.split(self.first),
+                num_contexts=chosen.num_contexts,
+                all_contexts=chosen.available,
+                num_words=num_words,
+                dim=dim,
+                divergence=found.divergence,
+                perplexity=safe_exp(found.own_nll),
+                nearest_perplexity=safe_exp(found.nll),
+                iterations=found.iterations,
+            )
+        )
+
+    def variant(self, record: Distance) -> str:
+        return f"{record.split}_{record.num_contexts}_{record.dim}"

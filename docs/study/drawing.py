@@ -18,8 +18,8 @@ from texts import (
     SETTINGS,
     at_best_rate,
     fresh,
+    from_softmax,
     in_the_table,
-    lost_at_bound,
     scaled_contexts,
 )
 
@@ -30,7 +30,6 @@ from lmkit.results.stats import difference
 
 AVERAGED = (AT_30, "trained whole, averaged from epoch 30")
 REMARKS = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # beside those of other trunks
-EXACT = 0.005  # nats: of a rank that is bounded, rounding alone
 LESS = "test perplexity − Softmax's, %"
 
 
@@ -78,15 +77,17 @@ def by_used_rank(kept: pd.DataFrame) -> str:
         heads = dict(iter(fresh(runs).groupby("label")))
         points: list[tuple[float, float, str]] = []
         for head, of in heads.items():
-            nats, (mean, bars) = lost_at_bound(of), _less_softmax(heads, head)
+            nats, (mean, bars) = from_softmax(of)[0], _less_softmax(heads, head)
             is_above = bool(of[PRESS].mean() > BOUND)
             ax.errorbar(nats, mean, yerr=bars, marker="o", color=SERIES[is_above])
             points.append((mean, nats, str(head)))
         ax.axhline(0, color=INK, linewidth=0.8, zorder=0)
-        furthest = max(nats for _, nats, _ in points)
-        ax.set(title=title, xlabel=f"KL of log P cut to rank {BOUND}, nats")
-        ax.set_xticks([tick for tick in ax.get_xticks() if 0 <= tick <= furthest])
-        ax.set_xlim(-0.65 * furthest, 1.55 * furthest)  # room for names
+        ax.set_xscale("symlog", linthresh=2e-4, linscale=0.4)
+        ticks = (0, 0.001, 0.01)
+        ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
+        ax.minorticks_off()
+        ax.margins(y=0.1)
+        ax.set(title=title, xlabel="KL from the nearest softmax, nats", xlim=(-2e-3, 0.4))
         _name(ax, sorted(points))
     figure.axes[0].set_ylabel(LESS)
     return to_svg(figure, "used_rank")
@@ -103,23 +104,25 @@ def _less_softmax(
 
 
 def _name(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Writes the names of points (y, x, name), lowest first: to the left of those whose rank is
-    bounded, else to the right, and above a name that would be under it.
+    """Writes the names of points (y, x, name), lowest first: to the left of those at 0, else to the
+    right, and above what would be under it.
     """
-    height, letter = 0.045 * np.ptp(ax.get_ylim()), 0.02 * np.ptp(ax.get_xlim())
-    names: list[tuple[float, float, float]] = []
-    for y, x, name in points:
-        side, begins, at = (1, x, y) if x > EXACT else (-1, x - letter * len(name), y)
-        ends = begins + letter * len(name)
-        while any(abs(at - y) < height and begins < b and a < ends for y, a, b in names):
+    height, letter, mark = 0.045 * np.ptp(ax.get_ylim()), 0.018, 0.015  # of the width of the axes
+    to_axes = ax.transData + ax.transAxes.inverted()
+    places = [to_axes.transform((x, y))[0] for y, x, _ in points]
+    taken = [(y, at - mark, at + mark) for (y, _, _), at in zip(points, places, strict=True)]
+    for (y, x, name), place in zip(points, places, strict=True):
+        width, at = letter * len(name), y
+        begins = place + mark if x > 0 else place - mark - width
+        while any(abs(at - y) < height and begins < b and a < begins + width for y, a, b in taken):
             at += height / 4
-        names.append((at, begins, ends))
+        taken.append((at, begins, begins + width))
         ax.annotate(
             name,
             (x, at),
-            (6 * side, 0),
+            (6 if x > 0 else -6, 0),
             textcoords="offset points",
-            ha="left" if side > 0 else "right",
+            ha="left" if x > 0 else "right",
             va="center",
             fontsize="small",
         )

@@ -38,7 +38,7 @@ HEADS = (  # first those whose rank is bounded as Softmax's
 BOUNDED = 3
 BOUND = 34  # rank of log P of a softmax: contexts have 32 numbers
 ROWS = (*HEADS[:BOUNDED], "tanh layer (83)", *HEADS[BOUNDED:])  # its rank is bounded too
-_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL at 34, nats"]  # columns
+_OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL from a softmax"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
     "GSS": ("c=", "head.transform.c"),
     "MoS": ("K=", "head.mixture.num_experts"),
@@ -138,23 +138,24 @@ def settings_table(known: dict[str, Any]) -> str:
 
 def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained until valid perplexity stopped, a table in Markdown, `to_end`, and
-    by trunk what tells the heads apart, `end`, their Press ranks, `end_rank`, and what cutting to
-    Softmax's rank loses, `lost`; of five epochs on contexts of one root mean square, test
-    perplexity by trunk and head, `scaled`.
+    by trunk what tells the heads apart, `end`, their Press ranks, `end_rank`, how far log P is from
+    the nearest softmax, `end_distance`, and by how many per cent its perplexity is higher,
+    `end_price`; of five epochs on contexts of one root mean square, test perplexity by trunk and
+    head, `scaled`.
     """
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
     ended = fresh(scaled_contexts(kept, max_epochs=60))
     end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in ended.groupby("trunk_name")}
-    lost: dict[str, dict[str, str]] = {}
-    ranks: dict[str, dict[str, str]] = {}
+    found: dict[str, dict[str, dict[str, str]]] = {}
     for (trunk, head), of in ended.groupby(["trunk_name", "label"]):
-        lost.setdefault(names[trunk], {})[head] = _lost(of)
-        ranks.setdefault(names[trunk], {})[head] = f"{of[PRESS].mean():.0f}"
+        rank = {"end_rank": f"{of[PRESS].mean():.0f}"}
+        for key, value in (rank | _nearest_texts(of, "end_")).items():
+            found.setdefault(key, {}).setdefault(names[trunk], {})[head] = value
     scaled: dict[str, dict[str, str]] = {}
     for _, run in scaled_contexts(kept, max_epochs=5).iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
     table = _to_end_table(ended)
-    return {"to_end": table, "end": end, "end_rank": ranks, "lost": lost, "scaled": scaled}
+    return {"to_end": table, "end": end, "scaled": scaled} | found
 
 
 def scaled_contexts(kept: pd.DataFrame, max_epochs: int) -> pd.DataFrame:
@@ -182,17 +183,17 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
     less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
     numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
     ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
-    return [f"{len(of)}", *numbers, less, ranks, _lost(of)]
+    return [f"{len(of)}", *numbers, less, ranks, _nearest_texts(of)["distance"]]
 
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
     `at_30`, by how much valid perplexity chose the rate, `at_30_chose`, and of fresh seeds the
     differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, Press's rank,
-    `at_30_rank`, what cutting to Softmax's rank loses, `lost_at_30`, and how many words are never
-    the likeliest, `never`. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
-    perplexities are higher, `at_30_higher`, and the differences of heads with the CPU's runs, and
-    with both, `at_30_with`.
+    `at_30_rank`, how far log P is from the nearest softmax, `at_30_distance`, by how many per cent
+    its perplexity is higher, `at_30_price`, and how many words are never the likeliest, `never`. Of
+    seeds that a CPU and a GPU trained, how many per cent the CPU's perplexities are higher,
+    `at_30_higher`, and the differences of heads with the CPU's runs, and with both, `at_30_with`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
@@ -213,22 +214,30 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f}",
         "at_30_with": {name: _of_pairs(of)[0]["percent"] for name, of in devices.items()},
-        "lost_at_30": {head: _lost(of) for head, of in heads.items()},
+        "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
+        "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": f"{min(never)} to {max(never)}",
     }
 
 
-def lost_at_bound(runs: pd.DataFrame) -> float:
-    """KL divergence (nats) of log P cut to Softmax's rank, the mean of those runs that
-    `lmkit truncation` measured; NaN where it measured none.
+def from_softmax(runs: pd.DataFrame) -> tuple[float, float]:
+    """KL divergence (nats) of the nearest softmax from log P, and by how many per cent its
+    perplexity is above the head's own: means of those runs that `lmkit nearest_softmax` measured.
+    NaN where it measured none; of a head whose rank is bounded as Softmax's, 0.
     """
-    nats = [of["divergence_at_bound"] for of in _analyses(runs, "truncation_test_10000")]
-    return float(np.mean(nats)) if nats else np.nan
+    if runs[PRESS].max() <= BOUND:
+        return 0.0, 0.0
+    found = _analyses(runs, f"nearest_softmax_test_10000_{BOUND - 2}")
+    if not found:
+        return np.nan, np.nan
+    prices = [100 * (of["nearest_perplexity"] / of["perplexity"] - 1) for of in found]
+    return float(np.mean([of["divergence"] for of in found])), float(np.mean(prices))
 
 
-def _lost(runs: pd.DataFrame) -> str:
-    nats = lost_at_bound(runs)
-    return "" if np.isnan(nats) else f"{nats:.2f}"
+def _nearest_texts(runs: pd.DataFrame, prefix: str = "") -> dict[str, str]:
+    distance, price = from_softmax(runs)
+    texts = {"distance": f"{distance:.4f}" if distance else "0", "price": decimal(price, 1)}
+    return {prefix + key: "" if np.isnan(distance) else text for key, text in texts.items()}
 
 
 def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:

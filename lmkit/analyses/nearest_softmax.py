@@ -69,7 +69,7 @@ class NearestSoftmaxDistance(Analysis):
             working_bytes(chosen.num_contexts, num_words, dim),
             model.device,
             f"the nearest softmax to {chosen.num_contexts:,} contexts x {num_words:,} words",
-            "choose fewer contexts with contexts=N",
+            "choose fewer contexts with contexts=N, or a smaller dim",
         )
         blocks = log_prob_blocks(model, subject.with_bar(chosen, "log P"), chosen.num_contexts)
         log_probs, targets = zip(*blocks, strict=True)

@@ -544,6 +544,14 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_the_softmax_of_a_model_is_the_nearest(made, here, measured_by):
+    found = measured_by("nearest_softmax", *options(made, "neox", "contexts=60"))
+    assert found["num_contexts"] == 60
+    assert found["divergence"] < 1e-8
+    assert found["nearest_perplexity"] == pytest.approx(found["perplexity"], rel=1e-4)
+
+
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("command", ["rank", "unargmaxable"])
 def test_another_text_has_a_name_of_its_own(command, made, here, lmkit):
     lmkit(command, *options(made, "neox", "contexts=20"))

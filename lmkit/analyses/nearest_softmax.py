@@ -82,6 +82,7 @@ class NearestSoftmaxDistance(Analysis):
                 self.iterations,
                 lambda done: progress.update(task, completed=done),
             )
+            progress.update(task, total=found.iterations)
         return Recorded(
             Distance(
                 split=subject.split(self.first),

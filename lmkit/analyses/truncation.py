@@ -1,4 +1,4 @@
-"""How much of its rank a model uses: KL and perplexity of the rank-k approximations of log P.
+"""What each rank is worth: KL and perplexity of the rank-k approximations of log P.
 
 The Press rank counts directions however small they are. Here each rank k has a price, in nats a
 context: see `lmkit.spectra.truncation`, also for what it does not say.
@@ -47,11 +47,11 @@ class Truncation(Analysis):
     """
 
     name, record = "truncation", Truncations
-    title = "How much of the rank is used"
+    title = "What each rank is worth"
     caption = (
         "KL divergence, in nats a context, of log P from its best approximation of rank k in the "
-        "sum of squares, rows normalised again. It is no lower bound: a softmax of rank k that is "
-        "trained can be nearer."
+        "sum of squares, rows normalised again. It is no lower bound: a softmax of rank k can be "
+        "far nearer, as lmkit nearest_softmax shows."
     )
 
     def __init__(self, *, split: str, contexts: int | str | None) -> None:

@@ -1,13 +1,14 @@
 """The softmax nearest to log P: how much of a rank no softmax of some dimension has.
 
 Log P of a softmax of dimension D is C W^T + b less a normaliser a row, of rank at most D + 2 (Yang
-et al. 2018, section 2.2, with a bias). Its distance from any P is
+et al. 2018, section 2.1, with a bias). Its distance from any P is
 
     min over C (N, D), W (V, D) and b (V,) of the mean of KL(P_n || softmax(W C_n + b)), in nats,
 
-where the contexts C are free: what a trunk can give does not limit them. The minimum is sought by
-L-BFGS from the truncated SVD of log P, so that what is found is an upper bound. Where it is small,
-a softmax of dimension D can be all that P is, whatever the rank of log P.
+where the contexts C are free, as those of the universal approximator in their proposition 1: no
+trunk limits them. The minimum is sought by L-BFGS from the truncated SVD of log P, so that what is
+found is an upper bound. Where it is small, a softmax of dimension D can be all that P is, whatever
+the rank of log P.
 
 Shapes: N contexts, n of a block, V vocabulary, D dimension.
 """

@@ -1,4 +1,4 @@
-"""How much of its rank log P uses: its best approximation of rank k, and what that costs.
+"""What each rank of log P is worth: its best approximation of rank k, and what that costs.
 
 With the rows of log P centred, A = log P - mean, the rank-k approximation is A V_k V_k^T, V_k the k
 leading right singular vectors: the eigenvectors of A^T A, which is summed over blocks of rows. Each
@@ -7,8 +7,9 @@ pass over the rows gives KL(P || P_k) and the cross-entropy of the words that fo
 is at most one less than that of log P, as the mean is a row's own.
 
 The truncation is the best of rank k in the sum of squares over all entries, rare words as much as
-frequent ones, not in KL: a softmax of dimension k that is trained can be nearer to P. So a small
-KL shows that rank k is enough, and a large one does not show that it is not.
+frequent ones, not in KL: a softmax of dimension k can be nearer to P by orders of magnitude, see
+`lmkit.spectra.nearest_softmax`. So a small KL shows that rank k is enough, and a large one does not
+show that it is not.
 
 Shapes: N contexts, n of a block, V vocabulary, k rank.
 """

@@ -104,19 +104,20 @@ def _less_softmax(
 
 
 def _name(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Writes the names of points (y, x, name), lowest first: to the left of those at 0, else to the
-    right, and above what would be under it.
+    """Writes the names of points (y, x, name) beside them: to the left of those at 0, else to the
+    right, and above or below what would be under it.
     """
     height, letter, mark = 0.045 * np.ptp(ax.get_ylim()), 0.018, 0.015  # of the width of the axes
     to_axes = ax.transData + ax.transAxes.inverted()
     places = [to_axes.transform((x, y))[0] for y, x, _ in points]
     taken = [(y, at - mark, at + mark) for (y, _, _), at in zip(points, places, strict=True)]
     for (y, x, name), place in zip(points, places, strict=True):
-        width, at = letter * len(name), y
-        begins = place + mark if x > 0 else place - mark - width
-        while any(abs(at - y) < height and begins < b and a < begins + width for y, a, b in taken):
-            at += height / 4
-        taken.append((at, begins, begins + width))
+        begins = place + mark if x > 0 else place - mark - letter * len(name)
+        ends = begins + letter * len(name)
+        under = [at for at, a, b in taken if begins < b and a < ends]
+        moves = sorted(np.arange(-20, 20) * height / 4, key=abs)
+        at = next(y + move for move in moves if all(abs(y + move - u) >= height for u in under))
+        taken.append((at, begins, ends))
         ax.annotate(
             name,
             (x, at),

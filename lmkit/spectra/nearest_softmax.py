@@ -36,7 +36,7 @@ class NearestSoftmax(NamedTuple):
     divergence: float  # KL from P, nats
     nll: float  # of the words that follow, nats
     own_nll: float  # the same, of P
-    iterations: int
+    iterations: int  # at most
 
 
 def nearest_softmax(
@@ -62,7 +62,7 @@ def nearest_softmax(
         each.requires_grad_()
     optimizer = torch.optim.LBFGS(
         parameters,
-        max_iter=ROUND,
+        max_iter=ROUND,  # fewer where its line searches take more than 12 evaluations
         history_size=HISTORY,
         tolerance_grad=0,
         tolerance_change=0,
@@ -77,8 +77,9 @@ def nearest_softmax(
 
     done, best = 0, float(divergence_and_gradients(log_p_NV, *parameters)[0])
     while done < iterations and best > EXACT:
+        optimizer.param_groups[0]["max_iter"] = asked = min(ROUND, iterations - done)
         optimizer.step(closure)  # type: ignore[no-untyped-call]
-        done += ROUND
+        done += asked
         step(done)
         before, best = best, float(divergence_and_gradients(log_p_NV, *parameters)[0])
         if before - best < SLOW * best:

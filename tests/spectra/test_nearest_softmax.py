@@ -86,6 +86,10 @@ def test_a_rank_that_no_softmax_of_the_dimension_has_may_be_all_but_unused():
     found = nearest_softmax(log_p, torch.zeros(400, dtype=torch.long), 4, 300, done.append)
     assert 0 < found.divergence < 0.02
     assert done == list(range(10, found.iterations + 1, 10))
+    few = nearest_softmax(log_p, torch.zeros(400, dtype=torch.long), 4, 13, done.append)
+    assert done[-2:] == [10, 13]
+    assert few.iterations == 13
+    assert few.divergence > found.divergence
 
 
 def test_an_entry_that_is_not_finite_is_named():

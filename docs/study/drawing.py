@@ -10,7 +10,6 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from texts import (
     AT_30,
-    BOUND,
     BOUNDED,
     EFFECTIVE,
     PRESS,
@@ -65,8 +64,8 @@ def by_head(kept: pd.DataFrame) -> str:
 
 @house_style()
 def by_used_rank(kept: pd.DataFrame) -> str:
-    """Trained to the end on the Softmax trunk, and trained whole, a point a head: how far log P is
-    from itself when cut to Softmax's rank, and its test perplexity less Softmax's.
+    """Trained to the end on the Softmax trunk, and trained whole, a point a head: how far the
+    nearest softmax is from log P, and its test perplexity less Softmax's.
     """
     figure = Figure(figsize=(WIDE[0], 4.2), layout="constrained")
     trunk, title = SETTINGS["softmax"]
@@ -78,8 +77,7 @@ def by_used_rank(kept: pd.DataFrame) -> str:
         points: list[tuple[float, float, str]] = []
         for head, of in heads.items():
             nats, (mean, bars) = from_softmax(of)[0], _less_softmax(heads, head)
-            is_above = bool(of[PRESS].mean() > BOUND)
-            ax.errorbar(nats, mean, yerr=bars, marker="o", color=SERIES[is_above])
+            ax.errorbar(nats, mean, yerr=bars, marker="o", color=SERIES[nats > 0])
             points.append((mean, nats, str(head)))
         ax.axhline(0, color=INK, linewidth=0.8, zorder=0)
         ax.set_xscale("symlog", linthresh=2e-4, linscale=0.4)

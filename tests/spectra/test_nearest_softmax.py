@@ -103,7 +103,8 @@ def test_it_takes_no_more_memory_than_is_said():
     log_p = torch.log_softmax(random(600, 500).float(), dim=1)
     with LiveBytes() as live:
         nearest_softmax(log_p, torch.zeros(600, dtype=torch.long), 4, 30)
-    assert live.peak <= working_bytes(600, 500, 4)
+    said = working_bytes(600, 500, 4)
+    assert said / 2 < live.peak <= said
 
 
 def test_random_numbers_of_others_are_left_as_they_were():

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import signal
@@ -25,7 +24,7 @@ HOLDER = """
 import sys, time
 from pathlib import Path
 from lmkit.runs.lock import RunLock
-lock = RunLock(Path(sys.argv[1]), stale_after_s=float(sys.argv[2]))
+lock = RunLock(Path(sys.argv[1]))
 lock.acquire()
 print(lock.token, flush=True)
 time.sleep(60)
@@ -43,8 +42,8 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "smoke-0123456789ab.lock"
 
 
-def start_holder(path: Path, stale_after_s: float = 180.0) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", HOLDER, str(path), str(stale_after_s)]
+def start_holder(path: Path) -> subprocess.Popen[str]:
+    command = [sys.executable, "-c", HOLDER, str(path)]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert len(process.stdout.readline()) == 17
     return process
@@ -78,17 +77,6 @@ def test_something_else_in_its_place_is_named_and_does_not_block(make, path: Pat
     for act in (RunLock(path).acquire, lambda: look_at(path)):
         with pytest.raises(UserError, match="is not a file, so it cannot be a lock"):
             act()
-
-
-def test_released_after_an_error(path: Path) -> None:
-    with pytest.raises(ZeroDivisionError), RunLock(path):
-        _ = 1 / 0
-    assert not path.exists()
-
-
-def test_folder_is_made(path: Path) -> None:
-    with RunLock(path.parent / "deep" / "runs" / path.name) as lock:
-        assert lock.holds()
 
 
 def test_refusal_leaves_no_trace(path: Path) -> None:
@@ -151,8 +139,8 @@ def test_other_host_is_given_up_only_without_heartbeats(path: Path) -> None:
         RunLock(path, stale_after_s=60).acquire()
     edit(path, age_s=70)
     start = time.monotonic()
-    with RunLock(path, stale_after_s=0.5) as other:
-        assert time.monotonic() - start >= 0.5  # between the two looks
+    with RunLock(path, stale_after_s=0.1) as other:
+        assert time.monotonic() - start >= 0.1  # between the two looks
         assert other.holds()
         assert not lock.holds()
         with pytest.raises(LockLost):
@@ -184,7 +172,7 @@ def test_machine_started_again(path: Path) -> None:
     with RunLock(path):
         edit(path, boot_id="before", age_s=since_boot_s + 60)
         assert "was started again" in look_at(path, stale_after_s=patient_s).gone
-        with RunLock(path, stale_after_s=0.3) as other:
+        with RunLock(path, stale_after_s=0.1) as other:
             assert other.holds()
 
 
@@ -240,18 +228,9 @@ def test_who_is_no_later_attempt_waits(
             RunLock(path).acquire()
 
 
-ODD = [
-    {"token": "../../x"},
-    {"token": "a\0b"},
-    {"token": "a" * 10_000},
-    {"pid": -1},
-    {"host": "\ud800"},
-]
-
-
 @pytest.mark.parametrize(
     "damage",
-    ["", "{", "[]", '{"token": "x"}', "\0" * 100, "[" * 100_000, *ODD],
+    ["", "[" * 100_000, {"token": "../../x"}, {"pid": -1}, {"host": "\ud800"}],
     ids=lambda damage: repr(damage)[:24],
 )
 def test_damaged_lock_counts_until_it_is_old(path: Path, damage: str | dict[str, object]) -> None:
@@ -289,28 +268,8 @@ def test_a_jump_of_the_servers_clock_takes_nothing(
 def test_a_holder_silent_before_the_servers_clock_went_back_is_given_up(path: Path) -> None:
     with RunLock(path, stale_after_s=10**4):
         edit(path, host="elsewhere", age_s=-5000)
-        with RunLock(path, stale_after_s=0.5) as lock:
+        with RunLock(path, stale_after_s=0.1) as lock:
             assert lock.holds()
-
-
-def test_heartbeat_keeps_a_lock_out_of_reach_of_other_machines(path: Path) -> None:
-    """Seen from elsewhere, a holder that beats is never given up, and one suspended is."""
-    process = start_holder(path, stale_after_s=1.2)
-    try:
-        edit(path, host="elsewhere")
-        for _ in range(20):
-            time.sleep(0.1)
-            with pytest.raises(LockHeld):
-                RunLock(path, stale_after_s=1.2).acquire()
-        process.send_signal(signal.SIGSTOP)
-        time.sleep(1.4)
-        with RunLock(path, stale_after_s=1.2) as lock:
-            process.send_signal(signal.SIGCONT)
-            time.sleep(0.3)
-            assert lock.holds()
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_heartbeat_never_stamps_the_lock_of_who_took_over(path: Path) -> None:
@@ -385,24 +344,6 @@ def test_lock_removed_by_hand_is_lost(path: Path) -> None:
     assert not list(path.parent.iterdir())
 
 
-def test_dead_taker_is_replaced(path: Path) -> None:
-    """The right to replace the dead holder is held by one who died too, and its by a third."""
-    with RunLock(path) as lock:
-        tokens = [lock.token, "b" * 16, "c" * 16]
-        chain = path
-        for token, next_token in itertools.pairwise(tokens):
-            edit(chain, started="1", token=token)
-            record = chain.read_text()
-            chain = chain.with_name(f"{chain.name}.{token}")
-            chain.write_text(record)
-            edit(chain, started="1", token=next_token)
-        assert len(list(path.parent.iterdir())) == 3
-        with RunLock(path) as other:
-            assert other.holds()
-            assert [entry.name for entry in path.parent.iterdir()] == [path.name]
-    assert not list(path.parent.iterdir())
-
-
 def test_living_taker_is_waited_for(path: Path) -> None:
     with RunLock(path) as lock:
         right = path.with_name(f"{path.name}.{lock.token}")
@@ -434,18 +375,13 @@ def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
     now_s = server_time_s(path.parent)
     for entry in [*old, beside]:
         os.utime(entry, (now_s, now_s - 61))
+    # of one who was killed just now while it asked for the time
+    path.with_name(f".clock.{'a' * 16}.tmp").write_text("")
     with RunLock(path, stale_after_s=60):
         assert sorted(path.parent.iterdir()) == sorted([path, *young, beside])
         for entry in young:  # until the end of the run
             os.utime(entry, (now_s, now_s - 61))
     assert list(path.parent.iterdir()) == [beside]
-
-
-def test_who_was_killed_while_asking_for_the_time_leaves_nothing(path: Path) -> None:
-    probe = path.with_name(f".clock.{'a' * 16}.tmp")
-    probe.write_text("")  # just now
-    with RunLock(path):
-        assert list(path.parent.iterdir()) == [path]
 
 
 def test_looking_changes_nothing(path: Path) -> None:

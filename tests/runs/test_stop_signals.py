@@ -14,7 +14,6 @@ import pytest
 from lmkit.runs.stop_signals import (
     HEARD_SIGNALS,
     INTERRUPTED,
-    STOPPED,
     StopRequested,
     StopSignals,
     stopping_in_order,
@@ -31,14 +30,6 @@ def test_a_signal_is_noted_and_the_first_one_counts(number):
             signal.raise_signal(later)
         assert signals.requested == number
     assert signal.getsignal(number) is before
-
-
-def test_with_nothing_to_save_it_ends_the_process():
-    with StopSignals() as signals:
-        signals.at_once = True
-        with pytest.raises(SystemExit) as end:
-            signal.raise_signal(signal.SIGTERM)
-    assert end.value.code == STOPPED
 
 
 def test_it_hears_again_after_another_has_taken_the_signal():
@@ -87,20 +78,6 @@ def test_what_nohup_has_ignored_stays_ignored(number, hears):
         signal.signal(number, before)
 
 
-@pytest.mark.parametrize(
-    ("number", "status", "text"),
-    [
-        (signal.SIGINT, INTERRUPTED, "interrupted"),
-        (signal.SIGTERM, STOPPED, "stopped by SIGTERM"),
-        (signal.SIGHUP, STOPPED, "stopped by SIGHUP"),
-    ],
-)
-def test_status_and_text_say_who_asked(number, status, text):
-    asked = StopRequested(number)
-    assert (asked.code, str(asked)) == (status, text)
-    assert str(StopRequested(number, "saved")) == f"{text}: saved"
-
-
 @pytest.mark.parametrize("number", sorted(set(HEARD_SIGNALS) - {signal.SIGINT}))
 def test_where_nothing_listens_a_signal_ends_the_work_in_order(number):
     before = signal.getsignal(number)
@@ -139,16 +116,6 @@ def test_what_a_destructor_swallows_ends_the_work_all_the_same(swallow, hears, c
     with pytest.raises(StopRequested, match="SIGTERM"):
         work()
     assert capsys.readouterr().err == ""
-
-
-def test_what_the_work_says_as_it_leaves_is_what_arrives():
-    def work() -> None:
-        with stopping_in_order(), StopSignals():
-            signal.raise_signal(signal.SIGTERM)
-            raise StopRequested(signal.SIGTERM, "saved")
-
-    with pytest.raises(StopRequested, match=r"SIGTERM: saved$"):
-        work()
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,6 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
-from tests import forked
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
 
 
@@ -190,21 +189,18 @@ def test_options_of_wandb_that_lmkit_sets_are_refused(finished, option):
         logger(finished, **{option: "mine"})
 
 
-def play_under_an_agent(run: RunFolder, group: str | None) -> None:
-    os.environ.pop("WANDB_SERVICE", None)  # a process of its own
-    os.environ |= {"WANDB_SWEEP_ID": "s", "WANDB_RUN_ID": "theirs", "WANDB_PROJECT": "p"}
-    told = logger(run, group=group)
-    play(told, run)
-    told.finalize("failed")
-
-
 @pytest.mark.parametrize(("group", "expected"), [("mine", "toy-0123456789ab"), (None, "theirs")])
-def test_under_an_agent_a_run_of_a_sweep_has_its_own_id(finished, group, expected):
+def test_under_an_agent_a_run_of_a_sweep_has_its_own_id(finished, group, expected, monkeypatch):
     """And the one run that an agent starts has the agent's."""
-    process = forked.spawner.Process(target=play_under_an_agent, args=(finished, group))
-    forked.start(process)
-    process.join()
-    assert process.exitcode == 0
+    for name, value in (("SWEEP_ID", "s"), ("RUN_ID", "theirs"), ("PROJECT", "p")):
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    module.wandb.teardown()  # it has read its variables
+    try:
+        told = logger(finished, group=group)
+        told.begin(finished, CONFIG, NAMES)
+        told.finalize("failed")
+    finally:
+        module.wandb.teardown()
     (record,) = offline(finished.path)
     assert inspect(record)["run_id"] == expected
 

@@ -4,8 +4,6 @@ A server makes the imports once, trains a run, and forks a process for each line
 a sweep starts are forked from the sweep's own.
 """
 
-from __future__ import annotations
-
 import contextlib
 import multiprocessing
 import os

@@ -3,8 +3,6 @@
 Runs that it forks have empty figures, as those of `tests.conftest`.
 """
 
-from __future__ import annotations
-
 import tempfile
 
 from lmkit.experiment import conclusion

@@ -1,7 +1,5 @@
 """Counts the bytes of tensors that are alive, for tests and benchmarks of memory."""
 
-from __future__ import annotations
-
 import weakref
 from typing import Any
 

@@ -1,7 +1,5 @@
 """README and the pages of the manual: their shell lines, and the files that they show whole."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

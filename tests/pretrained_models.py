@@ -1,7 +1,5 @@
 """Small models of transformers, which is an extra and takes seconds to import."""
 
-from __future__ import annotations
-
 import re
 
 

@@ -1,7 +1,5 @@
 """One seed for every test of a room, in which no Python warning may be raised."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterator
 

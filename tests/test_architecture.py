@@ -1,7 +1,5 @@
 """Imports point only to the left in the chain of rooms; quick commands stay free of torch."""
 
-from __future__ import annotations
-
 import ast
 import importlib
 import subprocess

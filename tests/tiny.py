@@ -1,7 +1,5 @@
 """Runs that tests train on the toy language, and their options."""
 
-from __future__ import annotations
-
 from functools import cache
 from pathlib import Path
 from typing import Any

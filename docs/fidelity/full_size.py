@@ -12,8 +12,6 @@ the end of an epoch. Training perplexity is the geometric mean of what is printe
 divided by one row more than there is to predict.
 """
 
-from __future__ import annotations
-
 import argparse
 import itertools
 import re

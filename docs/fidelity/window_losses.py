@@ -1,7 +1,5 @@
 """A callback that keeps the loss of each training window, of which published logs print means."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytorch_lightning as pl

@@ -1,7 +1,5 @@
 """The primary contrasts of rules.md: over seeds, and over the text that they are measured on."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The study's figures as SVG, from the frame of its kept runs."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import numpy as np

@@ -5,8 +5,6 @@ inner epochs and of transformed logits, no rows of single windows, and not the f
 corpus lay.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

@@ -9,8 +9,6 @@ core. The models that the study's runs have are in gpt2/ and llama/; trained ane
 same digits on the same processor alone.
 """
 
-from __future__ import annotations
-
 import argparse
 from pathlib import Path
 

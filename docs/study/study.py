@@ -14,8 +14,6 @@
 Everything else about the runs is `lmkit report runs=docs/study/runs`.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """The launchers of `lmkit train`. Hydra imports this file at each start: imports stay light."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any
 

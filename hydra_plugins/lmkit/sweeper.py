@@ -1,7 +1,5 @@
 """The sweeper of `lmkit train`. Hydra imports this file whenever it starts: imports stay light."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping, Sequence
 

@@ -3,8 +3,6 @@
 Yang et al. 2018, table 5.
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject

@@ -6,8 +6,6 @@ variance (Parthiban et al. 2021, figure 4, and supplement, tables 3 and 13).
 Shapes: V vocabulary, E embedding.
 """
 
-from __future__ import annotations
-
 import math
 import warnings
 from collections.abc import Mapping, Sequence

@@ -2,8 +2,6 @@
 lie in a folder that `--config-dir` or `hydra.searchpath` names.
 """
 
-from __future__ import annotations
-
 import json
 from typing import NamedTuple
 

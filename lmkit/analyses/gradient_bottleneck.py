@@ -5,8 +5,6 @@ so is the rank of a step's change, which lmkit measures on log P, so that it is 
 head: see `lmkit.measures.gradient_share`.
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject

@@ -4,8 +4,6 @@ Ranks count directions however small they are, and `truncation` weighs rare word
 frequent ones. This is the distance itself, in nats a context: see `lmkit.spectra.nearest_softmax`.
 """
 
-from __future__ import annotations
-
 from pydantic import Field
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject

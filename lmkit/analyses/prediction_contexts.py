@@ -3,8 +3,6 @@
 A position is the index in a split of the word to be predicted.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

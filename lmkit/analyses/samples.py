@@ -1,7 +1,5 @@
 """Text sampled from runs, word by word, starting from a zero state."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

@@ -1,7 +1,5 @@
 """What an analysis measured, read from the folder of a run or a model."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from pydantic import ValidationError

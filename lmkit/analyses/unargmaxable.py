@@ -4,8 +4,6 @@ Grivas, Bogoychev and Lopez 2022 find them in pretrained decoders by linear prog
 `lmkit.measures.unargmaxable` for which heads keep them.
 """
 
-from __future__ import annotations
-
 import numpy as np
 from pydantic import Field
 

@@ -3,8 +3,6 @@
 Each file in conf/analyses/, or in the same folder of the user's own configs, names an analysis.
 """
 
-from __future__ import annotations
-
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console

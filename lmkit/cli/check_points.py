@@ -5,8 +5,6 @@ each as JSON to stdout. What points share is checked once. A model is made on th
 computes nothing, once for all points that share it.
 """
 
-from __future__ import annotations
-
 import json
 import sys
 from collections.abc import Callable

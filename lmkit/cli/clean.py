@@ -1,7 +1,5 @@
 """Removes checkpoints of finished runs, and what killed processes left: `lmkit clean RUNS`."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence

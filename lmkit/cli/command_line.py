@@ -1,7 +1,5 @@
 """The command line before Hydra reads it: its flags and names, and where configurations lie."""
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Compares two sets of finished runs: `lmkit compare a=RUNS b=RUNS`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

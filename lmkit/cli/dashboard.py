@@ -4,8 +4,6 @@ It has curves, test perplexity over rank and over the options that the sweep var
 one chart, and parallel coordinates. Its runs are those that `lmkit sync` or training has sent.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 

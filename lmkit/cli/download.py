@@ -3,8 +3,6 @@
 Files that are there already are kept.
 """
 
-from __future__ import annotations
-
 import os
 import sys
 from collections.abc import Sequence

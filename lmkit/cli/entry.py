@@ -4,8 +4,6 @@ Hydra reports a mistake in several lines or as a traceback. Here it becomes one 
 option and says what would be right. Anything else is a bug in lmkit and keeps its traceback.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

@@ -1,7 +1,5 @@
 """Finetunes a finished run, in a folder of its own: `lmkit finetune run=FOLDER`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import cache
 from pathlib import Path

@@ -3,8 +3,6 @@
 An option's meaning is the comment beside or above it in the file that sets its default.
 """
 
-from __future__ import annotations
-
 import re
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence

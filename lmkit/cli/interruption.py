@@ -1,7 +1,5 @@
 """The end of a command that is cut short or fails: one line, and an exit status."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys

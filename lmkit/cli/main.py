@@ -4,8 +4,6 @@ A subcommand is a module of this package with a function `main`; `lmkit --help` 
 of its docstring.
 """
 
-from __future__ import annotations
-
 import ast
 import atexit
 import importlib

@@ -1,7 +1,5 @@
 """What Hydra, OmegaConf or YAML says of a mistake, in one line, with the name that was meant."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -3,8 +3,6 @@
 Sections that name a class (`_target_`) are not typed here: the class checks its options.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The page over many runs, beside the published values: `lmkit report`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from omegaconf import DictConfig

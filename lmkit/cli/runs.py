@@ -1,7 +1,5 @@
 """Shows runs, finished or not, as a table or as CSV: `lmkit runs "runs head:gss" sort=test_ppl`."""
 
-from __future__ import annotations
-
 import fnmatch
 import sys
 

@@ -3,8 +3,6 @@
 Each file in conf/studies/, or in the same folder of the user's own configs, names a study.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

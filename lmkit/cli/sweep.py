@@ -1,7 +1,5 @@
 """Shows, works on, stops or trims a sweep, from any node that can read it: `lmkit sweep`."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections import Counter

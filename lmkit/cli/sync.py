@@ -1,7 +1,5 @@
 """Records finished runs in W&B from their folders, and uploads them: `lmkit sync RUNS`."""
 
-from __future__ import annotations
-
 import sys
 
 from lmkit.cli.interruption import ends_in_one_line

@@ -1,7 +1,5 @@
 """Arguments of commands without Hydra: words, and options written `option=value`."""
 
-from __future__ import annotations
-
 import os
 import sys
 import textwrap

@@ -1,7 +1,5 @@
 """The batches of a corpus's three splits, in the form that Lightning takes."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property

@@ -4,8 +4,6 @@ A file must have the SHA-256 of the one that the project's numbers were made wit
 its name only when it is complete. Files that are there already are kept.
 """
 
-from __future__ import annotations
-
 import hashlib
 import socket
 import tempfile

@@ -1,7 +1,5 @@
 """Random numbers that are the same in every version of numpy."""
 
-from __future__ import annotations
-
 import numpy as np
 
 

@@ -6,8 +6,6 @@ of a folder. The text is text: `<unk>` or `<|endoftext|>` in it are cut like any
 nothing is put before or behind it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 from collections.abc import Sequence

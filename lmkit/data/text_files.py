@@ -4,8 +4,6 @@ set. Errors say in one line what is wrong with them.
 The bytes of a split are those of its text: the same text is the same data in any form.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

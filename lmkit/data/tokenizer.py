@@ -6,8 +6,6 @@ and `<eos>` follows every line. White space is Unicode's, as `str.split` knows i
 words, zero-width characters do not. A line ends with \\n, \\r\\n or \\r alone.
 """
 
-from __future__ import annotations
-
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Sequence

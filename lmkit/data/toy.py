@@ -15,8 +15,6 @@ Shapes: N contexts, V words, D = rank - 2 dimensions of u. Contexts are pairs (N
 indices in the order of the text: the word before the last one, the last one. All in float64.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

@@ -3,8 +3,6 @@
 Shapes: S words of a context, T of a response, B batch, N predicted words (not padding), P pairs.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

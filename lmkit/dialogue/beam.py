@@ -3,8 +3,6 @@
 Shapes: B batch, K hypotheses of a beam, N = B*K, V vocabulary, T words so far, D input of the head.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import NamedTuple

@@ -12,8 +12,6 @@ context says whether its speaker is the one who responds (the conversational flo
 Shapes: W words of a split, U utterances.
 """
 
-from __future__ import annotations
-
 import hashlib
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence

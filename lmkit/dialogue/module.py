@@ -3,8 +3,6 @@
 Shapes: T words of a response, B batch, N predicted words (not padding), D input of the head.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

@@ -3,8 +3,6 @@
 Yang et al. 2018, section 3.1 and table 3; Zhao et al. 2017, section 5.2.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from importlib.metadata import version
 

@@ -4,8 +4,6 @@ Zhao et al. 2017, section 5.2: of the n responses h_i to a context with the one 
 precision is the mean of BLEU(r, h_i) over i, the recall its maximum.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import NamedTuple

@@ -1,7 +1,5 @@
 """A class that does not take what the configuration gives it, in one line."""
 
-from __future__ import annotations
-
 import inspect
 from collections.abc import Callable, Collection
 from functools import partial

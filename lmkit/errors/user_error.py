@@ -1,7 +1,5 @@
 """The user's mistakes, in one line: the option or file, what it is, and what it must be."""
 
-from __future__ import annotations
-
 import difflib
 import math
 import os

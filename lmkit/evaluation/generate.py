@@ -3,8 +3,6 @@
 Shapes: T length of the prompt, B texts, V vocabulary, k words to draw from.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 
 import torch

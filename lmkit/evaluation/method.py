@@ -1,7 +1,5 @@
 """Ways to predict a text after training: one contract for every method of `lmkit evaluate`."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

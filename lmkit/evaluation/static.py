@@ -1,7 +1,5 @@
 """Evaluation with the trained weights as they are."""
 
-from __future__ import annotations
-
 from lmkit.evaluation.method import Method
 from lmkit.experiment.load import LoadedRun
 from lmkit.measures.perplexity import Perplexity, perplexity

@@ -3,8 +3,6 @@
 PyTorch is imported only where a damaged file must be restored.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """A run's identity and folder, found before any object is made and without torch."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -5,8 +5,6 @@ best of all but the last n (Merity et al. 2018, section 5, and `finetune.py` in 
 there, the initial weights stay the best until an epoch beats their valid perplexity.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any

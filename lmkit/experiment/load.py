@@ -1,7 +1,5 @@
 """A run's model and data, rebuilt from its checkpoint."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Mapping
 from pathlib import Path

@@ -3,8 +3,6 @@
 Neither torch nor Lightning is imported here: what the section names imports what it needs.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from collections.abc import Mapping

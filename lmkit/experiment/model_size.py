@@ -5,8 +5,6 @@ them (`torch.utils.flop_counter`) on the meta device, which has shapes and no nu
 nonlinearities, dropout and softmax are not counted.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable

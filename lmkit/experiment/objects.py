@@ -1,7 +1,5 @@
 """Makes the objects of a run from its configuration, each once; errors are one line."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Shapes: N tokens of a text, D trunk output, V vocabulary.
 """
 
-from __future__ import annotations
-
 import operator
 from collections.abc import Sequence
 from dataclasses import dataclass

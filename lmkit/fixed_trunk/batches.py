@@ -3,8 +3,6 @@
 Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D size of a context.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property

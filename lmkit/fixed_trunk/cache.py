@@ -1,7 +1,5 @@
 """Where contexts are kept, and how they are removed; known without torch."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

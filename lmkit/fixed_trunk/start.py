@@ -1,7 +1,5 @@
 """`head.start=trunk`: a head that starts as the trunk's own, as far as they match."""
 
-from __future__ import annotations
-
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn

@@ -7,8 +7,6 @@ all, and a lock ensures that one process computes it while others wait.
 Shapes: S steps of a column, C columns, T window length, D size of a context.
 """
 
-from __future__ import annotations
-
 import shutil
 import time
 from collections.abc import Callable, Iterable, Mapping

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D size of a context.
 """
 
-from __future__ import annotations
-
 import math
 
 import torch

@@ -8,8 +8,6 @@ multiply is cast once, and its gradients are summed in place.
 Shapes: N contexts, n contexts of a chunk, M rows, E columns of a weight, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 

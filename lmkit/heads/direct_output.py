@@ -19,8 +19,6 @@ Shapes: T window length, B batch, N = T*B contexts, E embedding, D features of t
 concatenated, the last layer's at the end, K components.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import torch

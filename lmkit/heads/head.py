@@ -8,8 +8,6 @@ A head is a *mixture* composed with a *transform*, over one decoder (weight V x 
     log P = logsumexp_K(log_prior + log_softmax_V(transform(context W' + b)))
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 

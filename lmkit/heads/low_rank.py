@@ -7,8 +7,6 @@ most r + 2, and a smaller r costs less.
 Shapes: E context vector, V vocabulary, r the rank, R in suffixes.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

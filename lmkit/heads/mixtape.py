@@ -16,8 +16,6 @@ E embedding, K components, J = K - 1 gates, G gate embedding, R words with gates
 S = R + 1, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, N = T*B contexts, D trunk output, E context vector, K components.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from typing import NamedTuple
 

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple, TypeVar

@@ -4,8 +4,6 @@ Any `nn.Module` that maps logits to logits of the same shape is one. Those deriv
 `BlockwiseTransform` help the loss, which meets all logits of a training step.
 """
 
-from __future__ import annotations
-
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence

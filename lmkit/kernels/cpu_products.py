@@ -7,8 +7,6 @@ which is used, so that a run resumed on another machine of the same kind has the
 Shapes: M rows, K summed over, N columns.
 """
 
-from __future__ import annotations
-
 import platform
 from functools import cache
 from pathlib import Path

@@ -11,8 +11,6 @@ torch.lstm.
     c_t = f c_{t-1} + i g        h_t = o tanh(c_t)
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -6,8 +6,6 @@ backward pass. Here RMSNorm and SwiGLU keep only their input and recompute the r
 Shapes: H features, F inner width of a feed-forward part.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import torch

@@ -3,8 +3,6 @@
 Shapes: N contexts, n of them in a block, D trunk output, V vocabulary.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple

@@ -16,8 +16,6 @@ Shapes: N contexts, n of a block, D trunk output, E embedding, K components, R r
 weight, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 

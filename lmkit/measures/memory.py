@@ -1,7 +1,5 @@
 """How much memory is available: work that needs much checks before it begins."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

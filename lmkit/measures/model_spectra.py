@@ -3,8 +3,6 @@
 Shapes: N contexts, D trunk output, E embedding, V vocabulary.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shapes: T window length, D trunk output, n places, V vocabulary; the text is one column, B = 1.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple

@@ -12,8 +12,6 @@ word-level model's perplexity per word is its perplexity. `bytes` are all of the
 including line ends and `<unk>` as written there.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Iterable
 from typing import NamedTuple

@@ -3,8 +3,6 @@
 Shapes: N contexts, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 

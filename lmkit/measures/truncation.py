@@ -1,7 +1,5 @@
 """What a model loses when its log P is cut to a rank: two passes over its contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from lmkit.data.windows import Batch

@@ -16,8 +16,6 @@ networks, but neither SS nor GSS with the papers' k.
 Shapes: V vocabulary, E embedding, F = E + 1, u words that are looked at.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 
 import numpy as np

@@ -4,8 +4,6 @@ Figures are drawn dark on white. For the page every colour of the drawing become
 style sheet, which has a light and a dark value for each.
 """
 
-from __future__ import annotations
-
 import io
 import re
 

@@ -1,7 +1,5 @@
 """Figures of one run, as SVG."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Progress bars on the terminal; elsewhere nothing is drawn."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 

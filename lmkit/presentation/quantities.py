@@ -1,7 +1,5 @@
 """Durations, perplexities and sizes, formatted for people."""
 
-from __future__ import annotations
-
 import math
 from itertools import pairwise
 

@@ -1,7 +1,5 @@
 """The style of all figures, of single runs and of the report."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import cycle

@@ -1,7 +1,5 @@
 """A `Table` for the terminal, however narrow."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import rich.table

@@ -6,8 +6,6 @@ in float32, as for runs of lmkit.
 Shapes: V vocabulary.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager

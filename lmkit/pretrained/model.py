@@ -10,8 +10,6 @@ none, and a step moves h itself, not h times the factor.
 Shapes: T tokens, n contexts that are measured, N contexts, D hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import torch

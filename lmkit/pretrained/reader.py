@@ -1,7 +1,5 @@
 """A pretrained model that reads a text."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from lmkit.measures.next_words import TextReader

@@ -8,8 +8,6 @@
 Imports no torch and no transformers.
 """
 
-from __future__ import annotations
-
 import glob
 import re
 from collections.abc import Iterator, Sequence

@@ -6,8 +6,6 @@ Shapes: T tokens that a window reads, n of them contexts that it measures, P spe
 begin it; one column, B = 1.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cached_property
 

@@ -1,7 +1,5 @@
 """What the page is made of."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

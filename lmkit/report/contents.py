@@ -1,7 +1,5 @@
 """The contents of the page, in order."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Figures of a setting's heads: spectra of log P, and perplexity over training."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import cycle
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The answer: a sentence a setting, heads by settings, and perplexity against rank beside them."""
 
-from __future__ import annotations
-
 from textwrap import fill
 
 import pandas as pd

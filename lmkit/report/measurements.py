@@ -3,8 +3,6 @@
 Of finished runs, a line is a head's run of median test perplexity; pretrained models stand by name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import NamedTuple
 

@@ -1,7 +1,5 @@
 """The HTML page, and beside it every table as CSV and LaTeX and every figure as SVG and PDF."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path

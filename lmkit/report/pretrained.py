@@ -3,8 +3,6 @@
 Perplexities per token do not compare between tokenizers. Bits per byte do, at equal texts.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

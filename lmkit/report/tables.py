@@ -1,7 +1,5 @@
 """The tables of one setting: its groups, and what was published of them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

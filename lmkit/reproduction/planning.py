@@ -1,7 +1,5 @@
 """The commands of a reproduction, as a user would type them, and about how long its runs take."""
 
-from __future__ import annotations
-
 import re
 import statistics
 from collections.abc import Iterator, Mapping, Sequence

@@ -4,8 +4,6 @@ Each command skips what is finished and resumes where it stopped. So nothing is 
 restarted reproduction runs the same commands.
 """
 
-from __future__ import annotations
-
 import signal
 import subprocess
 import sys

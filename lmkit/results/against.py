@@ -1,7 +1,5 @@
 """Each head against its setting's baseline, both at their best learning rate on valid."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

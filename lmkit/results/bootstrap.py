@@ -3,8 +3,6 @@
 Shapes: S seeds, N tokens, B blocks, R draws.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Two sets of runs against each other, as in Parthiban et al. 2021, tables 4 and 5."""
 
-from __future__ import annotations
-
 from typing import Any, NamedTuple
 
 import pandas as pd

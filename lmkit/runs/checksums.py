@@ -5,8 +5,6 @@ and ignored by readers of zip archives (`torch.load`, `np.load`). Otherwise a bi
 or a network would be read as a number: torch checks no CRC.
 """
 
-from __future__ import annotations
-
 import hashlib
 import io
 import json

@@ -1,7 +1,5 @@
 """The code that decides the numbers of runs, as one fingerprint."""
 
-from __future__ import annotations
-
 import hashlib
 import re
 from functools import cache

@@ -1,7 +1,5 @@
 """A finished run, as its folder describes it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any

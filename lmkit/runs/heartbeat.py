@@ -4,8 +4,6 @@ The clocks of two machines may be minutes apart. So wherever a file can be made,
 all times: it stamps the heartbeat, and it stamps "now".
 """
 
-from __future__ import annotations
-
 import os
 import threading
 from contextlib import suppress

@@ -6,8 +6,6 @@ out of the digest, so that a new option renames no run. Whoever changes the list
 old value in it, or a default, raises IDENTITY_VERSION.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

@@ -10,8 +10,6 @@ checkpoint.
 corrupted rows, and, in the next row, a missing one. A file written by hand may lack the column.
 """
 
-from __future__ import annotations
-
 import csv
 import io
 import math

@@ -4,8 +4,6 @@ A kind (mixture, transform, head, trunk, corpus, trigger) defines its name on it
 `Named`. Any other, such as a user's class, goes by its class name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 

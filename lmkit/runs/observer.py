@@ -1,7 +1,5 @@
 """The contract between a training run and loggers that follow more than its metrics."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol, runtime_checkable
 

@@ -1,7 +1,5 @@
 """What produced a result: the code, the packages, the machine, the data. Torch is not imported."""
 
-from __future__ import annotations
-
 import os
 import platform
 import socket

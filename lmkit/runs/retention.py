@@ -2,8 +2,6 @@
 changes nothing that a run measures, and is not part of its identity.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable
 from pathlib import Path

@@ -26,8 +26,6 @@ Where pretrained models count too, a place may also be the folder of a measured 
 such folders, or a pattern. Any filter excludes all of them.
 """
 
-from __future__ import annotations
-
 import glob
 import math
 import os

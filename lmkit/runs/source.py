@@ -1,7 +1,5 @@
 """What a class's source shows without an import: its file, and its options' defaults."""
 
-from __future__ import annotations
-
 import ast
 import hashlib
 import importlib.util

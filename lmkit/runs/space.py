@@ -1,7 +1,5 @@
 """The disk space of a run, and how much of it would go where `keep` says less."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Collection, Iterator
 from contextlib import suppress

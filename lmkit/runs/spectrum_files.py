@@ -6,8 +6,6 @@
 Shapes: S singular values, descending.
 """
 
-from __future__ import annotations
-
 import io
 import json
 import re

@@ -1,7 +1,5 @@
 """The axes of a sweep: the options in which its points differ, except its own bookkeeping."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 _TOLD = "sweep."  # options by which a sweep tells a run its name, its axes and its trial

@@ -1,7 +1,5 @@
 """Tidies finished runs: removes leftovers of killed processes, and checkpoints not to be kept."""
 
-from __future__ import annotations
-
 import logging
 import os
 from collections.abc import Sequence

@@ -1,7 +1,5 @@
 """`train.log`: what happened to a run, in lines for people, one attempt after another."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from contextlib import suppress

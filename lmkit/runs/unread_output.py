@@ -1,7 +1,5 @@
 """Output that nobody reads any more: a closed terminal, or a pipe whose reader has gone."""
 
-from __future__ import annotations
-
 import errno
 import io
 import os

@@ -7,8 +7,6 @@ part in the column space of W gets through: ||Q Q^T g|| / ||g|| with Q = orth(W)
 Shapes: N contexts, E embedding, V vocabulary, R rank of the decoder (E unless it is degenerate).
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import torch

@@ -6,8 +6,6 @@ itself, so that no pair is computed (Ethayarajh 2019; Godey et al. 2024).
 Shapes: N vectors, E their size.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

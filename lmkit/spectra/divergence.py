@@ -8,8 +8,6 @@ a number and two vectors gathered in one pass; pairs with c = c' add 0 and are n
 Shapes: N contexts, V vocabulary, M contexts in the sample.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import numpy as np

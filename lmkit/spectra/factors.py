@@ -9,8 +9,6 @@ matrix.
 Shapes: N contexts, E embedding, V vocabulary, F = E + 2 columns of a factor.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -8,8 +8,6 @@ tests/benchmarks/RESULTS.md compares it with other ways to the same values.
 Shapes: N contexts (rows), V vocabulary (columns).
 """
 
-from __future__ import annotations
-
 import scipy.linalg
 import torch
 from threadpoolctl import threadpool_limits

@@ -3,8 +3,6 @@
 Shapes: S singular values, descending.
 """
 
-from __future__ import annotations
-
 from dataclasses import asdict, dataclass
 from typing import Any
 

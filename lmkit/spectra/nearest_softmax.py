@@ -13,8 +13,6 @@ the rank of log P.
 Shapes: N contexts, n of a block, V vocabulary, D dimension.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

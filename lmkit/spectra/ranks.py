@@ -9,8 +9,6 @@ References:
 Shapes: S singular values, descending.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 

@@ -15,8 +15,6 @@ decomposition, which is left for limits that squares cannot resolve.
 Shapes: N contexts, V vocabulary, C values split off, M = min(N, V).
 """
 
-from __future__ import annotations
-
 import math
 from typing import NamedTuple
 

@@ -14,8 +14,6 @@ show that it is not.
 Shapes: N contexts, n of a block, V vocabulary, k rank.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import NamedTuple
 

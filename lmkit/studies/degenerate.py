@@ -8,8 +8,6 @@ experts and mixed by softmax and by constant gates, averaged over standard norma
 Shapes: S inputs, I numbers of an input and O of an output, R = min(I, O) singular values.
 """
 
-from __future__ import annotations
-
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial

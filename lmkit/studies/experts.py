@@ -9,8 +9,6 @@ Shapes: any leading dimensions ..., I inputs, O outputs, K experts; of images C_
 channels, H x W positions.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

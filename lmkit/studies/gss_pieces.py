@@ -3,8 +3,6 @@
 PL(x) = x above the knee c, k (x - c) + c below; GSS smooths it, by |k - 1| ln 2 at the knee.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from itertools import cycle
 

@@ -8,8 +8,6 @@ Shapes: N contexts, D context embedding, E word embedding (the d of the sources)
 V words.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from typing import NamedTuple, cast

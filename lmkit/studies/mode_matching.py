@@ -4,8 +4,6 @@ N categorical distributions over M outcomes are drawn from Dir(alpha). Context e
 word embeddings of dimension d are shared (Ganea et al. 2019, "Synthetic Experiments").
 """
 
-from __future__ import annotations
-
 import itertools
 import warnings
 from collections.abc import Sequence

@@ -4,8 +4,6 @@
 `lmkit study <name>` finds it there.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path

@@ -3,8 +3,6 @@
 Shapes: N contexts, V words. All in float64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import torch
 from torch import Tensor

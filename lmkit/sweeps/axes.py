@@ -1,7 +1,5 @@
 """From axes to points: a sweep's runs, as the overrides that would be typed for each."""
 
-from __future__ import annotations
-
 import os
 import random
 import shutil

@@ -7,8 +7,6 @@ a sweep. One that finds nothing to train looks at a few of the points that other
 processes may die, and looks less and less often while nothing changes.
 """
 
-from __future__ import annotations
-
 import random
 import time
 from collections.abc import Callable, Sequence

@@ -1,7 +1,5 @@
 """Progress bars of a sweep: its points, and the epochs of each running run."""
 
-from __future__ import annotations
-
 import threading
 import time
 from collections.abc import Iterator, Sequence

@@ -4,8 +4,6 @@ Any launcher of Hydra's takes the points of lmkit's sweeper; lmkit's launchers t
 sweeper, and make the sweep's folder where the sweeper did not.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path

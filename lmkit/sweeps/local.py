@@ -1,7 +1,5 @@
 """Points on this machine, each in a process of its own: as many at a time as there is room for."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

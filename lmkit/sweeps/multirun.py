@@ -2,8 +2,6 @@
 are handed to the launcher that `hydra/launcher` chooses, Hydra's own or lmkit's.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 

@@ -5,8 +5,6 @@ a process of its own: a sweep may wait for weeks, and keeps no torch in memory m
 whose runs have all finished needs no torch at all.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

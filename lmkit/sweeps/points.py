@@ -4,8 +4,6 @@ Hydra takes tenths of a second to compose a configuration, too long for thousand
 that choose the same groups differ only in values, which are put into one composition in turn.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

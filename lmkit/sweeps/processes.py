@@ -4,8 +4,6 @@ since that process may die: the work ends when all points have finished or faile
 them.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -1,7 +1,5 @@
 """Text as Hydra's overrides take it."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterable

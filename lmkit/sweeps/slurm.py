@@ -5,8 +5,6 @@ requeues what it preempts. Nothing waits for the jobs: `lmkit sweep status` show
 stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import shlex

@@ -1,7 +1,5 @@
 """The state of a sweep's points, read from their run folders, without torch."""
 
-from __future__ import annotations
-
 import glob
 import math
 import statistics

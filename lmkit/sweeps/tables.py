@@ -1,7 +1,5 @@
 """A sweep on the terminal: its points' states, how they ended, what failed and why."""
 
-from __future__ import annotations
-
 import sys
 from collections import Counter
 from collections.abc import Sequence

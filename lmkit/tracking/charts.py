@@ -3,8 +3,6 @@
 Shapes: S singular values, descending.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import wandb
 from numpy.typing import NDArray

@@ -1,7 +1,5 @@
 """A W&B workspace of runs as code: curves, perplexity over rank and over options, and spectra."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 
 import wandb

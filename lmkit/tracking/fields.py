@@ -1,7 +1,5 @@
 """A run in flat fields, which W&B's scatter and parallel-coordinates panels can draw. No torch."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

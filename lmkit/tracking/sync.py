@@ -6,8 +6,6 @@ Made of its folder, a record is whole, under the same id each time:
 <run>/wandb/offline-run-<time>-<run>/    what `wandb sync` uploads
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -4,8 +4,6 @@ They end in a checksum, which is verified before they are loaded, and are loaded
 `weights_only=True`, which runs no pickle.
 """
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import pickle

@@ -1,7 +1,5 @@
 """What callbacks know of the run that they belong to."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any

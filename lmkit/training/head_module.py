@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable, Mapping
 from typing import Any, cast

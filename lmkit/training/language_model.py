@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any
 

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output.
 """
 
-from __future__ import annotations
-
 from torch import Tensor
 
 from lmkit.errors.user_error import require_at_least

@@ -1,7 +1,5 @@
 """Makes the configured optimizer over a model's parameters. A callback averages the weights."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 

@@ -1,7 +1,5 @@
 """Lightning's Trainer, without options that a run cannot support, and the run's own logger."""
 
-from __future__ import annotations
-
 import inspect
 import logging
 import os

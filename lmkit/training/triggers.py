@@ -1,7 +1,5 @@
 """Triggers decide after which epoch's validation weight averaging starts."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any

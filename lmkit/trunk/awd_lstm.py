@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D features of a layer's input.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 

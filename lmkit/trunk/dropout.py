@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D features, E embedding, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, E embedding, D trunk output, V vocabulary.
 """
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass

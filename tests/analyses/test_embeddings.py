@@ -1,7 +1,5 @@
 """Word similarity against scipy and the published counts; principal components."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

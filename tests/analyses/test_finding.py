@@ -1,7 +1,5 @@
 """Which files of the group `analyses` are analyses, and of which class."""
 
-from __future__ import annotations
-
 import hydra
 import pytest
 

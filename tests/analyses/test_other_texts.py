@@ -1,7 +1,5 @@
 """What is measured on another text than a run's own never stands for the run's."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

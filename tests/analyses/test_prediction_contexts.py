@@ -1,7 +1,5 @@
 """At which contexts predictions are looked at."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

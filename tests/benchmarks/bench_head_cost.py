@@ -8,8 +8,6 @@ N x M x K numbers, as a monotone network of K units does, and that PLIF costs wh
 Time is that of the CPU, which does not depend on what else runs on the machine.
 """
 
-from __future__ import annotations
-
 import argparse
 import time
 from statistics import median

@@ -14,8 +14,6 @@ product of the precision's type, as a share of the step's.
 Shapes: T window length, B batch, V vocabulary.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

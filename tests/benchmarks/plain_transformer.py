@@ -8,8 +8,6 @@ Shapes: T window length, B batch, M memory, S = M + T, A heads, C channels of a 
 contexts, D width, K components, V vocabulary.
 """
 
-from __future__ import annotations
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """The benchmark of steps at tiny sizes, and that its plain Transformer is lmkit's."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from functools import cache
 

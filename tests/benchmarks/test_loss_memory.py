@@ -3,8 +3,6 @@
 Shapes: N contexts, K components, E embedding.
 """
 
-from __future__ import annotations
-
 import multiprocessing
 import sys
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,5 @@
 """The command in this process, in an empty folder: as typed, but without a second of imports."""
 
-from __future__ import annotations
-
 import importlib
 import shutil
 import sys

@@ -1,7 +1,5 @@
 """What a user gets wrong, through the command: one line that is right, and nothing left behind."""
 
-from __future__ import annotations
-
 import errno
 import os
 import re

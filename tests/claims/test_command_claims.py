@@ -1,7 +1,5 @@
 """What the manual promises of the command itself."""
 
-from __future__ import annotations
-
 import os
 import re
 import resource

@@ -1,7 +1,5 @@
 """`lmkit compare`: what it prints, and what it writes."""
 
-from __future__ import annotations
-
 import csv
 import json
 import shutil

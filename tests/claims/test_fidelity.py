@@ -1,7 +1,5 @@
 """The page's comparison with published logs: kept epochs, in those logs' terms."""
 
-from __future__ import annotations
-
 import re
 
 import full_size

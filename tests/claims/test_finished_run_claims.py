@@ -1,7 +1,5 @@
 """What the manual promises of the commands on finished runs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """What the study keeps of finished runs."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -3,8 +3,6 @@
 A callback raises the signals that the file `signals` tells it, so that they come at a known step.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

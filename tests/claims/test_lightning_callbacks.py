@@ -1,7 +1,5 @@
 """Lightning's callbacks in a run: they work, or are refused by name."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

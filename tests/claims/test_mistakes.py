@@ -1,7 +1,5 @@
 """Mistakes on a command line: one line that names the option and says what would be right."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

@@ -1,7 +1,5 @@
 """Parts of a user's own: a module, YAML files in a folder beside it, and no change to lmkit."""
 
-from __future__ import annotations
-
 import csv
 import json
 import re

@@ -1,7 +1,5 @@
 """README and the manual, line by line: what they tell to type runs, at tiny sizes."""
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

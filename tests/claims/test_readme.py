@@ -1,7 +1,5 @@
 """README is short, and the citation is that of the project."""
 
-from __future__ import annotations
-
 import tomllib
 
 import yaml

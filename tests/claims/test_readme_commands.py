@@ -3,8 +3,6 @@
 They are typed, and go as far as the work that they ask for.
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

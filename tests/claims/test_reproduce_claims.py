@@ -1,7 +1,5 @@
 """`lmkit reproduce`, as typed."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

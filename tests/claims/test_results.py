@@ -1,7 +1,5 @@
 """Finished runs in Python and as a table: `lmkit.load`, `lmkit.results`, `lmkit runs`."""
 
-from __future__ import annotations
-
 import csv
 import math
 import re

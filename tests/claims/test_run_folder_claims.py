@@ -1,7 +1,5 @@
 """A run's folder holds what the manual's table lists, and nothing else."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from collections.abc import Iterator

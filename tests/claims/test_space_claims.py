@@ -1,7 +1,5 @@
 """What the manual promises of space on the disk: `keep`, `lmkit clean`, `lmkit sweep status`."""
 
-from __future__ import annotations
-
 import os
 import re
 import shlex

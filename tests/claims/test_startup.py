@@ -1,7 +1,5 @@
 """Commands import no more than they need: torch and Lightning take most of a start's seconds."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The study's rules, and that its texts are their templates with what its runs have."""
 
-from __future__ import annotations
-
 import json
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Subwords, as typed: what a run of them measures beside one of words, and what cannot be asked."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

@@ -1,7 +1,5 @@
 """What the manual promises of sweeps, as typed."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """What a run says off a terminal, and in its `train.log`: the same lines."""
 
-from __future__ import annotations
-
 import itertools
 import re
 from types import SimpleNamespace

@@ -1,7 +1,5 @@
 """What the manual and the configurations promise of `lmkit train`."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections import Counter

@@ -1,7 +1,5 @@
 """The Transformer trunk through the command, and with every head, mixture and transform."""
 
-from __future__ import annotations
-
 import json
 from itertools import product
 from pathlib import Path

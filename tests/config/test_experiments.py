@@ -1,7 +1,5 @@
 """Every YAML composes, and every experiment is the published configuration that it says it is."""
 
-from __future__ import annotations
-
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path

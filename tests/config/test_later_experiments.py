@@ -2,8 +2,6 @@
 say, as far as these say it.
 """
 
-from __future__ import annotations
-
 import math
 from functools import cache
 from typing import Any

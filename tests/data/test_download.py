@@ -1,7 +1,5 @@
 """Corpora from a web server on loopback."""
 
-from __future__ import annotations
-
 import hashlib
 import io
 import tempfile

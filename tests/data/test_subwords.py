@@ -1,7 +1,5 @@
 """Subwords: byte pairs of the training text, and tokenizers that were saved in a folder."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

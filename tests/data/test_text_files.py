@@ -1,7 +1,5 @@
 """The same text in every form that a corpus may have."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from pathlib import Path

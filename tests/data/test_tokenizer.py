@@ -1,7 +1,5 @@
 """Words between white space, as prompts are read and samples are written."""
 
-from __future__ import annotations
-
 import pytest
 
 from lmkit.data.corpus import TextCorpus

@@ -1,7 +1,5 @@
 """A corpus of a few dialogues, and models over it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

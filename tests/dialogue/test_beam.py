@@ -1,7 +1,5 @@
 """Beam search against a plain loop over hypotheses."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

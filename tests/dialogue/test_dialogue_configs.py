@@ -1,7 +1,5 @@
 """The dialogue experiments compose, and their heads are compared at one size."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """A dialogue run from its command to its table: exact resume, result, responses."""
 
-from __future__ import annotations
-
 import json
 import random
 from importlib.metadata import version

@@ -1,7 +1,5 @@
 """The sequence-to-sequence model against the formulas of its papers, one pair at a time."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

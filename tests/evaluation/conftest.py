@@ -3,8 +3,6 @@
 Shapes: V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

@@ -1,7 +1,5 @@
 """The cache pointer against a loop over words and remembered contexts, in float64."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """Dynamic evaluation against loops from the paper and from its code's first version, in float64."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -1,7 +1,5 @@
 """The command on a finished run: what it writes, reuses and refuses."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: N contexts, D hidden size, V vocabulary.
 """
 
-from __future__ import annotations
-
 import csv
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """A run ends with the ranks of the published contexts, or says how to have them later."""
 
-from __future__ import annotations
-
 import shlex
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Lightning's own callbacks, bars, profilers and environment variables in a run."""
 
-from __future__ import annotations
-
 import os
 
 import pytest

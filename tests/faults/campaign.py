@@ -11,8 +11,6 @@ Then what a run wrote is cut at every sync, and its line is typed again on state
 may leave there.
 """
 
-from __future__ import annotations
-
 import argparse
 import ctypes
 import json

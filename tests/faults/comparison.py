@@ -1,7 +1,5 @@
 """What a disturbed folder of runs holds, number by number, against an undisturbed one."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any

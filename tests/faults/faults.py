@@ -1,7 +1,5 @@
 """The faults that a campaign draws, and the moments at which it does them."""
 
-from __future__ import annotations
-
 import errno
 import signal
 from random import Random

@@ -4,8 +4,6 @@
 with the one that armed it.
 """
 
-from __future__ import annotations
-
 import ctypes
 import os
 import shutil

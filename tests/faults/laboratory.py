@@ -1,7 +1,5 @@
 """Where runs are disturbed: its folders, and processes that type a line there."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import time

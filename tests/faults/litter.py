@@ -6,8 +6,6 @@ Each time, the command is typed in a copy of FOLDER/inputs. The second one must 
 an undisturbed command leaves, and no others.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

@@ -7,8 +7,6 @@ fails. Where none does, draws of the campaign follow, from seed 1 on, until one 
 outlives the bound has survived: there is a gap. `--campaign` leaves the tests out.
 """
 
-from __future__ import annotations
-
 import argparse
 import functools
 import importlib

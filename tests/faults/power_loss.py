@@ -1,7 +1,5 @@
 """What a run wrote is cut at every sync, and its line typed again on what a power loss leaves."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 from random import Random

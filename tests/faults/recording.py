@@ -6,8 +6,6 @@ so or not, until its folder was synced; both in any order. A rename happens whol
 folders are there once they are needed.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import struct

@@ -1,7 +1,5 @@
 """Runs that take about a second each: any head, trunk, precision, trigger and command."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 from random import Random

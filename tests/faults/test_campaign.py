@@ -1,7 +1,5 @@
 """The campaign of faults notices what it is to notice; `make test-faults` runs it."""
 
-from __future__ import annotations
-
 import errno
 import os
 import shutil

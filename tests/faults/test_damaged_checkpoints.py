@@ -1,7 +1,5 @@
 """A checkpoint that has changed on its disk stops the run, and the message says what is whole."""
 
-from __future__ import annotations
-
 import errno
 import shutil
 import subprocess

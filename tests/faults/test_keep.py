@@ -1,7 +1,5 @@
 """Killed while it removes checkpoints, a run has finished; the same line removes the rest."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import signal

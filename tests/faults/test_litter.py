@@ -1,7 +1,5 @@
 """Commands that are no runs leave nothing of a killed process behind."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """A process that lost its lock while it was suspended changes no file of the run."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import shutil

@@ -1,7 +1,5 @@
 """One draw: a run is disturbed, its line typed until it finishes, and the outcome compared."""
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -5,8 +5,6 @@ that types it goes on from there, out through the command's own handling of erro
 sweep is typed anew each time; the processes that it starts are forked too.
 """
 
-from __future__ import annotations
-
 import importlib
 import io
 import os

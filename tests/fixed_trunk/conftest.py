@@ -1,7 +1,5 @@
 """A finished run, and heads alone on its contexts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 

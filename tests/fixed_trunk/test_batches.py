@@ -1,7 +1,5 @@
 """Shuffled contexts: each once an epoch, in an order that seed and epoch decide."""
 
-from __future__ import annotations
-
 import torch
 
 from lmkit.data.windows import Columns

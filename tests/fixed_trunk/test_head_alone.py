@@ -3,8 +3,6 @@
 Shapes: T window length, B batch.
 """
 
-from __future__ import annotations
-
 import copy
 import json
 

@@ -1,7 +1,5 @@
 """Heads on the contexts of small pretrained models, against what `lmkit rank hf=` measures."""
 
-from __future__ import annotations
-
 import gc
 import json
 import re

@@ -1,7 +1,5 @@
 """Contexts on the disk: whole or not at all, computed once, found where a bit has changed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import signal

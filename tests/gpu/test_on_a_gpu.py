@@ -6,8 +6,6 @@ known to run before a GPU is there.
 Shapes: T window length, B batch.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import signal

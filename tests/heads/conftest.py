@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output, E embedding, K components, V vocabulary.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import partial
 

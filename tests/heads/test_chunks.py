@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, N = T*B contexts, K components, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D features of the layers used, V vocabulary.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor, nn

@@ -4,8 +4,6 @@ Shapes: T window length, B batch, N = T*B contexts, D trunk output, E embedding,
 V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output, E context vector, V vocabulary, r rank.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import nn

@@ -4,8 +4,6 @@ Shapes: T window length, B batch, D trunk output, E embedding, K components, G g
 V vocabulary.
 """
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

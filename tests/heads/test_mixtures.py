@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output, E embedding, K components.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

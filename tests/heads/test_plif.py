@@ -1,7 +1,5 @@
 """The piecewise linear transform against a plain float64 loop over its pieces."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -5,8 +5,6 @@ out it is one matrix, A C with C = I - 1 1' / M. A shift adds at most one to its
 away: the smallest rank in F(A) is that of A C, and no softmax of a smaller dimension equals P.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

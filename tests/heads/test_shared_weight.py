@@ -3,8 +3,6 @@
 Shapes: E columns of the weight, V its rows.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

@@ -1,7 +1,5 @@
 """Transforms against plain float64 formulas; `test_plif.py` has the piecewise linear one's."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import torch

@@ -1,7 +1,5 @@
 """Tiny runs that the analyses of finished runs share."""
 
-from __future__ import annotations
-
 import shutil
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Shapes: T tokens read, K components, V vocabulary.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs that diverge: what is kept of them, and what they end with."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Finetuning: a run of its own that starts with the best weights of a finished one."""
 
-from __future__ import annotations
-
 import random
 import shutil
 from pathlib import Path

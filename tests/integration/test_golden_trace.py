@@ -5,8 +5,6 @@ regularisers, clipping, decay, lr scaling and averaging stand here once more. Dr
 both sides compute in float64.
 """
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 import pytorch_lightning as pl

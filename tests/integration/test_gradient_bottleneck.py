@@ -1,7 +1,5 @@
 """The gradient bottleneck: while a run is trained, and by its command."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

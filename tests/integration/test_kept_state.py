@@ -3,8 +3,6 @@
 The test dies within the process, at the call that it names: nothing is written after it.
 """
 
-from __future__ import annotations
-
 from functools import wraps
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Heads of classes of their own: a tiny run of each, described, ranked, its logits seen."""
 
-from __future__ import annotations
-
 import json
 import re
 

@@ -1,7 +1,5 @@
 """Training in bf16-mixed leaves a float32 model: its evaluation, and the rank of its log P."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

@@ -1,7 +1,5 @@
 """Press's rank under rounding and noise: the study, and its command on a trained run."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

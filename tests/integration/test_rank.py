@@ -1,7 +1,5 @@
 """Spectrum and pairwise divergence of finished runs, by their commands."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Killed at random moments and started again, a run ends with the bits of one never killed."""
 
-from __future__ import annotations
-
 import multiprocessing
 import os
 import random

@@ -1,7 +1,5 @@
 """The spectrum while training: what it leaves, and that measuring changes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

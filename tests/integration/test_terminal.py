@@ -1,7 +1,5 @@
 """A run on a terminal: what is shown, what Ctrl-C does, and what a closed terminal does."""
 
-from __future__ import annotations
-
 import fcntl
 import os
 import pty

@@ -1,7 +1,5 @@
 """The wheel, installed away from the checkout: all travels with it, and it leaves no debris."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

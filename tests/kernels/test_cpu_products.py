@@ -3,8 +3,6 @@
 Shapes: M rows, K summed over, N columns.
 """
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, I input, H hidden.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch import Tensor

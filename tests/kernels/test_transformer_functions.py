@@ -1,7 +1,5 @@
 """The Transformer's functions against PyTorch's own, in value and gradient."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from torch.nn import functional as F

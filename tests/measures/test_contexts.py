@@ -1,7 +1,5 @@
 """The bar over contexts, and what a log says meanwhile."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import torch

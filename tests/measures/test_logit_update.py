@@ -1,7 +1,5 @@
 """The change of log P by a step of gradient descent, against a step that is taken, in float64."""
 
-from __future__ import annotations
-
 import copy
 
 import pytest

@@ -1,7 +1,5 @@
 """How much memory is available, by files as Linux has them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """Words that no context makes the likeliest, in decoders whose answer is known."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

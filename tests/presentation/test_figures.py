@@ -1,7 +1,5 @@
 """Figures of the house and the files they become."""
 
-from __future__ import annotations
-
 from xml.etree import ElementTree
 
 import matplotlib

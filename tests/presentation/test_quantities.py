@@ -1,7 +1,5 @@
 """Durations, perplexities and sizes as people write them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

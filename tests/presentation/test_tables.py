@@ -1,7 +1,5 @@
 """Tables of the terminal, and of pages and papers."""
 
-from __future__ import annotations
-
 import pandas as pd
 from rich.console import Console
 

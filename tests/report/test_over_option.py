@@ -1,7 +1,5 @@
 """One function for every option that varies."""
 
-from __future__ import annotations
-
 from lmkit.report.over_option import over_options
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped

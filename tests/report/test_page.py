@@ -1,7 +1,5 @@
 """What the page says of runs made by hand, among them ones that could be mistaken for others."""
 
-from __future__ import annotations
-
 import math
 import re
 import shutil

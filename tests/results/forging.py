@@ -1,7 +1,5 @@
 """Changes the files of finished runs."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any

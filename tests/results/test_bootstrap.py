@@ -1,7 +1,5 @@
 """The effect of the text on a difference between two heads."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 

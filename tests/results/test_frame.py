@@ -1,7 +1,5 @@
 """The frame says what runs' files say: a row a run, a column a fact."""
 
-from __future__ import annotations
-
 import json
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """How runs become groups, what groups are called, and which stand for their head."""
 
-from __future__ import annotations
-
 import shutil
 
 import pytest

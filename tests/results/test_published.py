@@ -1,7 +1,5 @@
 """Published values are told from ours: a run is the same experiment, or says in what it differs."""
 
-from __future__ import annotations
-
 import pytest
 import yaml
 

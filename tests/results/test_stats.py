@@ -1,7 +1,5 @@
 """Tests against SciPy's own calls and the definitions, and p-values against those in print."""
 
-from __future__ import annotations
-
 import itertools
 import math
 

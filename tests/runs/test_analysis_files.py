@@ -1,7 +1,5 @@
 """Files of analyses, as they are written, listed and read."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Files appear whole or not at all: full disks, killed processes, two publishers."""
 
-from __future__ import annotations
-
 import errno
 import os
 import resource

@@ -1,7 +1,5 @@
 """No file of a run that has changed on its disk is read as other numbers."""
 
-from __future__ import annotations
-
 import errno
 import json
 import random

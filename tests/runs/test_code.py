@@ -1,7 +1,5 @@
 """Which source files decide a run's numbers."""
 
-from __future__ import annotations
-
 import re
 import shutil
 from pathlib import Path

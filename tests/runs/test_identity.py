@@ -1,7 +1,5 @@
 """The identity changes with what decides the numbers, and with nothing else."""
 
-from __future__ import annotations
-
 import copy
 import hashlib
 import json

@@ -1,7 +1,5 @@
 """Who holds a lock, who may take it over, and what the one who lost it may still do."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal

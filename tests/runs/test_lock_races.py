@@ -1,7 +1,5 @@
 """Many processes at one lock: whatever they do, and wherever they are killed, one holds it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

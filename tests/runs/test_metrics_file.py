@@ -1,7 +1,5 @@
 """metrics.csv: exact, growing in columns, cut back to a step, robust to a torn last line."""
 
-from __future__ import annotations
-
 import csv
 import math
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Observers of a run: who is told, and that none of them can end it."""
 
-from __future__ import annotations
-
 import pytest
 
 from lmkit.runs.observer import tell

@@ -1,7 +1,5 @@
 """What a result says of its making."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

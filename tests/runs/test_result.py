@@ -1,7 +1,5 @@
 """result.json reads back exactly, and what is damaged is named."""
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """A run folder from new to finished and, under a larger budget, on."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

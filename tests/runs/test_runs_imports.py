@@ -1,7 +1,5 @@
 """The room is quick to enter: status commands depend on it. One module, of arrays, needs numpy."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

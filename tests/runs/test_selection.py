@@ -1,7 +1,5 @@
 """Which finished runs a user means."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """What a class's file tells, although nothing of it is imported."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

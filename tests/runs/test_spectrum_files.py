@@ -1,7 +1,5 @@
 """Files of spectra, as they are written, listed and read."""
 
-from __future__ import annotations
-
 import io
 from pathlib import Path
 

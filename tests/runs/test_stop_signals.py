@@ -1,7 +1,5 @@
 """Signals that ask a process to stop: noted, or obeyed at once, and only while that is wanted."""
 
-from __future__ import annotations
-
 import signal
 import threading
 import time

@@ -1,7 +1,5 @@
 """The axes of a sweep."""
 
-from __future__ import annotations
-
 from lmkit.runs.sweep_axes import labels, varied_options
 
 

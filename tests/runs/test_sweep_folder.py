@@ -1,7 +1,5 @@
 """The records in a sweep's folder."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

@@ -1,7 +1,5 @@
 """Records from plain data: each field of the type that it says."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path

@@ -1,7 +1,5 @@
 """A sweep on a real SLURM of one node with two processors, started by run.sh, and disturbed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

@@ -1,7 +1,5 @@
 """Whatever happens to its jobs, a sweep on SLURM ends with the bits of one left alone."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

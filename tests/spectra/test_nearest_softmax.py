@@ -1,7 +1,5 @@
 """The nearest softmax against plain minimisation of the formula from many starts."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 from scipy.optimize import minimize

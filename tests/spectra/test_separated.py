@@ -1,7 +1,5 @@
 """Ranks of a low-rank matrix with something small on it, against a full decomposition."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 

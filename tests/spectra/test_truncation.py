@@ -1,7 +1,5 @@
 """The rank-k approximations of log P against a plain SVD."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

@@ -1,7 +1,5 @@
 """Studies at a size of seconds, by their command, against what the sources prove."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Sweeps whose points are trained by a stand-in that takes a tenth of a second, not five."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """From axes to points: combinations, parts, what the command line replaces, samples."""
 
-from __future__ import annotations
-
 import pytest
 
 from lmkit.errors.user_error import UserError

@@ -1,7 +1,5 @@
 """Bars on the terminal while a sweep runs."""
 
-from __future__ import annotations
-
 import io
 import re
 import time

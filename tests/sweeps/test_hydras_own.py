@@ -1,7 +1,5 @@
 """Sweepers and launchers of Hydra's own train, skip and resume; a failed point ends no other."""
 
-from __future__ import annotations
-
 import importlib.util
 import os
 import signal

@@ -1,7 +1,5 @@
 """Configurations and classes of the user's own, in a sweep, its check, its runs and its workers."""
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

@@ -1,7 +1,5 @@
 """The sweeper as a plugin of Hydra's: found, light, and found too where an install hides it."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Points as processes: failures and kills stay their own, held locks are waited for."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 import threading

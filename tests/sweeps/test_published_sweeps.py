@@ -1,7 +1,5 @@
 """The files in multirun_sweeps/ hold the published ranges, and every point of them is right."""
 
-from __future__ import annotations
-
 import re
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """A sweep as it is typed: killed, failing, looked at, started again; every point checked first."""
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """The script of docs/search.md: killed and started again, it ends with the trials asked for."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

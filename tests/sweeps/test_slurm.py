@@ -1,7 +1,5 @@
 """Options of hydra/launcher=slurm, its script, and what SLURM's commands are told."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import time

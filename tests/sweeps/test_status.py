@@ -1,7 +1,5 @@
 """Where points stand, by their folders; what is left, by runs so far."""
 
-from __future__ import annotations
-
 import shlex
 import shutil
 from dataclasses import replace

@@ -1,7 +1,5 @@
 """`lmkit sweep`: status and work, as typed."""
 
-from __future__ import annotations
-
 import os
 import signal
 import threading

@@ -1,7 +1,5 @@
 """Run folders without training, and W&B's records read back."""
 
-from __future__ import annotations
-
 import json
 import re
 import shutil

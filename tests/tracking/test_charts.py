@@ -1,7 +1,5 @@
 """What W&B is shown of stored spectra."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np

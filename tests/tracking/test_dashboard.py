@@ -1,7 +1,5 @@
 """A workspace draws what runs have, and is sent by the public interface of wandb-workspaces."""
 
-from __future__ import annotations
-
 import pytest
 import wandb
 import wandb_workspaces.reports.v2 as wr

@@ -1,7 +1,5 @@
 """Lightning's TensorBoard and MLflow loggers record a run in its folder."""
 
-from __future__ import annotations
-
 import math
 import os
 from pathlib import Path

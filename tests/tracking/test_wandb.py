@@ -1,7 +1,5 @@
 """A run in W&B: what is recorded as it trains and from its folder, and that W&B fails alone."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """A checkpoint is there whole or not at all, and only from who holds the lock."""
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import pytest

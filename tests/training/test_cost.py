@@ -1,7 +1,5 @@
 """What a run says of its memory."""
 
-from __future__ import annotations
-
 import re
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Perplexities are means over tokens, whatever the windows' lengths."""
 
-from __future__ import annotations
-
 import math
 import warnings
 

@@ -6,8 +6,6 @@ backward pass, one for its input and one for its weight.
 Shapes: V vocabulary, E embedding, H hidden units of inner layers, K mixture components.
 """
 
-from __future__ import annotations
-
 import pytest
 
 from lmkit.experiment.model_size import Size, model_sizes, model_without_weights

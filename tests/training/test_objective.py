@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, D trunk output.
 """
 
-from __future__ import annotations
-
 import pytest
 import torch
 

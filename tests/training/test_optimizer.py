@@ -1,7 +1,5 @@
 """AdamW's groups: what decays, at which lr."""
 
-from __future__ import annotations
-
 from functools import partial
 
 import pytest

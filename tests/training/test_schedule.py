@@ -1,7 +1,5 @@
 """Schedules of the lr: the formula, random windows, and what a budget changes."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Options of Lightning's Trainer: passed on, refused by name, or honoured by the run itself."""
 
-from __future__ import annotations
-
 import inspect
 from pathlib import Path
 

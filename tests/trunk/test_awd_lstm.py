@@ -3,8 +3,6 @@
 Shapes: T window length, B batch, E embedding, H hidden, D trunk output, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

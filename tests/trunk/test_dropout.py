@@ -5,8 +5,6 @@ Bounds are five standard errors of what is measured; seeds are fixed.
 Shapes: T window length, B batch, D features, E embedding, V vocabulary.
 """
 
-from __future__ import annotations
-
 import math
 
 import pytest

@@ -3,8 +3,6 @@
 Shapes: T text length, B batch, V vocabulary.
 """
 
-from __future__ import annotations
-
 import cmath
 import math
 

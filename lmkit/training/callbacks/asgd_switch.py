@@ -6,8 +6,6 @@ Unlike in `torch.optim.ASGD`, which the authors' programs use, the mean has no s
 step uses the learning rate of its own window.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """What an epoch costs: seconds, tokens per second, peak memory."""
 
-from __future__ import annotations
-
 import resource
 import sys
 import time

@@ -4,8 +4,6 @@ A graph has fixed shapes and addresses, so inputs are copied to where it reads. 
 instead of a few hundred. Clipping, the optimizer and averaging stay outside.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 

@@ -2,8 +2,6 @@
 signal asks the process to end.
 """
 
-from __future__ import annotations
-
 import math
 import time
 from collections.abc import Callable, Mapping

@@ -1,7 +1,5 @@
 """How much of the loss gradient a head passes on to its context vectors, during training."""
 
-from __future__ import annotations
-
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count

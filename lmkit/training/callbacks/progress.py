@@ -1,7 +1,5 @@
 """How far a run is and how fast: lines of its log, and bars on a terminal."""
 
-from __future__ import annotations
-
 import math
 import sys
 import time

@@ -1,7 +1,5 @@
 """The spectrum of a model's log P during training."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from contextlib import nullcontext
 

@@ -1,7 +1,5 @@
 """Rules that end a run before its last epoch, by its valid perplexities."""
 
-from __future__ import annotations
-
 import math
 from abc import ABC, abstractmethod
 

@@ -3,8 +3,6 @@
 Shapes: V vocabulary.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass

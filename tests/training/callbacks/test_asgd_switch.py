@@ -1,7 +1,5 @@
 """The averages are the mean of the weights after the switch, and what is validated with them."""
 
-from __future__ import annotations
-
 import math
 
 import pytest

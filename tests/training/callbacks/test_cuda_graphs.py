@@ -1,7 +1,5 @@
 """Steps that are recorded once a shape and replayed train the same model as steps that are not."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 
 import pytest

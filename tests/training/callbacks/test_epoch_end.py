@@ -1,7 +1,5 @@
 """What follows an epoch: saved, logged, stopped; and a run that was asked to stop, in order."""
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 

@@ -1,7 +1,5 @@
 """Stopping once the valid perplexity no longer improves after the switch."""
 
-from __future__ import annotations
-
 import math
 from itertools import product
 

@@ -1,7 +1,5 @@
 """When averaging starts. Epochs count from 1; a trigger is asked after each one's validation."""
 
-from __future__ import annotations
-
 import math
 import random
 

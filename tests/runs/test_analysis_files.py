@@ -1,6 +1,5 @@
 """Files of analyses, as they are written, listed and read."""
 
-import json
 from pathlib import Path
 
 import pytest
@@ -43,13 +42,6 @@ def test_files_are_listed_by_kind(run):
     assert analysis_stems(run, "rank") == ["rank", "rank_valid_2"]
     write(run, "rank_mine", "rank_mine")  # of another analysis, whose name begins alike
     assert read_analysis(run, "rank_mine", kind="rank", schema_version=3) is None
-
-
-def test_a_number_that_is_not_finite_is_refused_and_the_file_stays(run):
-    path = write(run, "logits", "logits", largest=1.0)
-    with pytest.raises(UserError, match=r"logits\.json is not written: a number in it is not fin"):
-        write(run, "logits", "logits", largest=float("nan"))
-    assert json.loads(path.read_text())["largest"] == 1.0
 
 
 @pytest.mark.parametrize(

@@ -217,16 +217,6 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     make_folder(tmp_path / "a" / "b")
 
 
-def test_leftovers_go_and_nothing_else(tmp_path: Path) -> None:
-    kept = [tmp_path / "metrics.csv", tmp_path / "checkpoints" / "last.ckpt", tmp_path / "my.tmp"]
-    kept[1].parent.mkdir()
-    gone = [tmp_path / ".config.yaml.ab.tmp", tmp_path / "checkpoints" / ".last.ckpt.cd.tmp"]
-    for path in [*kept, *gone]:
-        path.touch()
-    remove_leftovers(tmp_path)
-    assert [path.exists() for path in [*kept, *gone]] == [True] * 3 + [False] * 2
-
-
 def test_of_two_publishers_one_wins(tmp_path: Path) -> None:
     """The second is there when the first has written its content and has not yet named it."""
     path = tmp_path / "result.json"

@@ -182,7 +182,8 @@ def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:
             )
         except UserError:
             continue  # a damaged one may be written anew
-        if stored is not None and analysis_files.is_of_another_text(stored, sha256):
+        text = (stored or {}).get("measured_on") or {}
+        if text.get("sha256", sha256) != sha256:
             return False
     return True
 

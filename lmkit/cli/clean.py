@@ -15,15 +15,12 @@ from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import counted
-from lmkit.runs.finished import FinishedRun
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held
 from lmkit.runs.names import FINETUNE
-from lmkit.runs.retention import KEEPS
+from lmkit.runs.retention import KEEPS, locks_beside, taken, tidy, would_free
 from lmkit.runs.selection import Selection, select_runs
-from lmkit.runs.space import taken, would_free
 from lmkit.runs.sweep_folder import points_asked_for
-from lmkit.runs.tidy import locks_beside, tidy
 from lmkit.sweeps import tables
 
 COMMAND = Command(

@@ -10,7 +10,6 @@ import sys
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, Command
 from lmkit.errors.user_error import UserError
-from lmkit.runs.sweep_axes import varied_options
 from lmkit.runs.sweep_folder import SweepFolder
 
 COMMAND = Command(
@@ -26,12 +25,17 @@ COMMAND = Command(
 @ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
-    from lmkit.tracking.dashboard import send, workspace  # they bring wandb
+    from lmkit.sweeps.axes import option_of  # they bring hydra and wandb
+    from lmkit.tracking.dashboard import send, workspace
 
     (name, target), given = COMMAND.read(sys.argv[1:])
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])
-    options = varied_options([point.overrides for point in sweep.manifest.points])
+    lines = [point.overrides for point in sweep.manifest.points]
+    common = set(lines[0]).intersection(*lines[1:]) if lines else set()
+    # sweep.*: what tells a run of its sweep
+    varied = [o for line in lines for o in line if o not in common and not o.startswith("sweep.")]
+    options = list(dict.fromkeys(map(option_of, varied)))
     made = workspace(sweep.manifest.name, options, *target.split("/"))
     print(f"workspace: {send(made)}")

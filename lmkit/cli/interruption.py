@@ -15,13 +15,14 @@ AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 
-# failures of disks, file servers and permissions: not bugs in lmkit
+# failures of disks, file servers and permissions, and names too long: not bugs in lmkit
 _OF_THE_MACHINE = frozenset(
     {
         errno.EACCES,
         errno.EDQUOT,
         errno.EFBIG,
         errno.EIO,
+        errno.ENAMETOOLONG,
         errno.ENOSPC,
         errno.EPERM,
         errno.EROFS,

@@ -11,7 +11,7 @@ from lmkit.data.windows import EvalWindows, columns
 from lmkit.experiment.load import LoadedRun, as_language_model, load_run
 from lmkit.measures.contexts import with_bar
 from lmkit.measures.next_words import TextReader
-from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import FinishedRun
 
 
 class SplitReader(TextReader):

@@ -16,7 +16,7 @@ from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.tidy import locks_beside, tidy
+from lmkit.runs.retention import locks_beside, tidy
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 

@@ -33,8 +33,7 @@ import pandas as pd
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.runs.checksums import parse_json
-from lmkit.runs.finished import FinishedRun, read_finished, standing
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
 from lmkit.runs.names import FINETUNE, RunNames

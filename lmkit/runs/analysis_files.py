@@ -44,11 +44,6 @@ class Text(NamedTuple):
         return "" if self.is_own else f"{_OTHER}{self.sha256[:8]}"
 
 
-def is_of_another_text(content: Mapping[str, Any], own_sha256: str) -> bool:
-    """Whether `content` was measured on another text than that of this hash."""
-    return bool((content.get("measured_on") or {}).get("sha256", own_sha256) != own_sha256)
-
-
 def analysis_file(run: RunFolder, stem: str) -> Path:
     """The file with that stem, which need not exist."""
     return run.analysis / f"{stem}.json"
@@ -104,7 +99,8 @@ def write_arrays(
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]  # an option named as an array
     make_folder(run.analysis)
-    replace_bytes(_arrays_file(run, stem), checked(archive.getvalue()), before_rename)
+    path = analysis_file(run, stem).with_suffix(".npz")
+    replace_bytes(path, checked(archive.getvalue()), before_rename)
 
 
 def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
@@ -114,7 +110,7 @@ def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
     """
     import numpy as np
 
-    path = _arrays_file(run, stem)
+    path = analysis_file(run, stem).with_suffix(".npz")
     try:
         with np.load(io.BytesIO(unchecked(path.read_bytes())), allow_pickle=False) as arrays:
             return dict(arrays)
@@ -124,10 +120,6 @@ def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
         raise UserError(f"cannot read {path}: {error.strerror}") from error
     except (ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path} is damaged: {error}; {MEASURE_AGAIN}") from None
-
-
-def _arrays_file(run: RunFolder, stem: str) -> Path:
-    return run.analysis / f"{stem}.npz"
 
 
 def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) -> Content | None:

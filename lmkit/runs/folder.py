@@ -13,7 +13,7 @@ plain YAML and CSV. Every other file has its own version. All files with results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -24,23 +24,26 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_bytes, set_aside
 from lmkit.runs.checksums import checked, checked_json, unchecked
 from lmkit.runs.identity import RunIdentity, differences, without_defaults
+from lmkit.runs.lock import Locks, is_held
 from lmkit.runs.names import RunNames
-from lmkit.runs.result import Budget, Result, read_result
+from lmkit.runs.result import SCHEMA_VERSION as RESULT_VERSION
+from lmkit.runs.result import Budget, Result
+from lmkit.runs.source import code_sha256
 from lmkit.runs.typed import read_record
 
 SCHEMA_VERSION = 3  # of identity.json
 _RESTORED = "the run's command restores it from a checkpoint"
 
 State = Literal["new", "unfinished", "finished"]
+_NOT_FINISHED = {"new": "it has not been started", "unfinished": "it has not finished"}
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
 
 @dataclass(frozen=True)
 class IdentityFile:
-    """The content of `identity.json`."""
+    """The content of `identity.json`, but for the digest, which is in the folder's name."""
 
-    digest: str
     settings: dict[str, object]
     names: RunNames
 
@@ -114,7 +117,14 @@ class RunFolder:
             make_folder(folder)
         remove_leftovers(self.path, check_lock)
         if self.identity.exists():
-            self._require_identity(identity)
+            # without defaults: a new option of lmkit makes no other run
+            settings = (self.read_identity().settings, identity.settings)
+            lines = differences(*map(without_defaults, settings))
+            if lines:
+                raise UserError(
+                    f"{self.path} is the folder of another run ({'; '.join(lines)}): "
+                    f"choose another experiment name or folder for the runs"
+                )
         else:
             content = {
                 "schema_version": SCHEMA_VERSION,
@@ -177,8 +187,17 @@ class RunFolder:
         )
 
     def read_result(self) -> Result:
-        """The result of a finished run. Raises: UserError naming the file, as `read_result`."""
-        return read_result(self.result)
+        """The result of a finished run.
+
+        Raises: UserError naming the file when it is missing, damaged, or of another schema.
+        """
+        return read_record(
+            Result,
+            self.result,
+            schema_version=RESULT_VERSION,
+            mend="restore it, or remove the run's folder and train the run again",
+            without=": this run has not finished",
+        )
 
     def finished_within(self, budget: Budget) -> bool:
         """Whether the run has finished, and `budget` would not have let it train further.
@@ -213,12 +232,45 @@ class RunFolder:
             return True
         return next(self.path.rglob(".*.tmp"), None) is not None
 
-    def _require_identity(self, identity: RunIdentity) -> None:
-        # without defaults: a new option of lmkit makes no other run
-        theirs, ours = map(without_defaults, (self.read_identity().settings, identity.settings))
-        lines = differences(theirs, ours)
-        if lines:
-            raise UserError(
-                f"{self.path} is the folder of another run ({'; '.join(lines)}): "
-                f"choose another experiment name or folder for the runs"
-            )
+
+@dataclass(frozen=True, eq=False)
+class FinishedRun:
+    """A run with a result."""
+
+    folder: RunFolder
+    settings: Mapping[str, Any]  # the payload of its identity: all that decides its numbers
+    names: RunNames
+    result: Result
+
+    @property
+    def name(self) -> str:
+        """Name of the run's folder."""
+        return self.folder.path.name
+
+    def code_has_changed(self) -> bool | None:
+        """Whether the code that decides its numbers has changed since; None: no record of it."""
+        recorded = self.result.provenance.get("code_sha256")
+        return None if recorded is None else recorded != code_sha256()
+
+
+def standing(folder: RunFolder, locks: Locks | None = None) -> str:
+    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished".
+
+    Args:
+        locks: of the folder of runs, where many are asked about.
+    """
+    state = folder.state() if locks is None or folder.path.name in locks.names else "new"
+    held = is_held if locks is None else locks.is_held
+    return "running" if state == "unfinished" and held(folder.lock) else state
+
+
+def read_finished(folder: RunFolder) -> FinishedRun:
+    """Reads the identity and the result of the run in `folder`.
+
+    Raises: UserError saying why the run does not count: it has not finished, or it is damaged.
+    """
+    state = folder.state()
+    if state in _NOT_FINISHED:
+        raise UserError(_NOT_FINISHED[state])
+    result, known = folder.read_result(), folder.read_identity()
+    return FinishedRun(folder, known.settings, known.names, result)

@@ -102,12 +102,8 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
     if "finetuned_from" in config:
         settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
-    return RunIdentity(settings, _digest(without_defaults(settings)))
-
-
-def _digest(settings: object) -> str:
-    text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH]
+    text = json.dumps(without_defaults(settings), sort_keys=True, separators=(",", ":"))
+    return RunIdentity(settings, hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH])
 
 
 def without_defaults(value: Any) -> Any:

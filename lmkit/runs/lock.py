@@ -24,9 +24,8 @@ import logging
 import os
 import stat
 import time
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
-from types import TracebackType
 from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
@@ -110,9 +109,15 @@ class RunLock:
     def _taken(self, me: Holder) -> Heartbeat:
         """Takes the lock. Returns: its heartbeat."""
         while True:
-            with written_beside(self.path, lambda file: file.write(me.to_json())) as record:
+            writing = written_beside(self.path, lambda file: file.write(me.to_json()))
+            with writing as record, ExitStack() as undo:
                 try:
-                    return _take_with_heartbeat(self.path, record, me, self._stale_after_s)
+                    # already here: a process that watches another is not silent itself
+                    heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
+                    undo.callback(heartbeat.stop)
+                    _take(self.path, record, heartbeat, me, self._stale_after_s)
+                    undo.pop_all()
+                    return heartbeat
                 except FileNotFoundError:
                     if record.exists():
                         raise
@@ -162,7 +167,7 @@ class RunLock:
             now_s = heartbeat.beat()
             for other in self.path.parent.iterdir():
                 if other.name.startswith(litter):
-                    state = _look(other, me, now_s, self._stale_after_s)
+                    state = look_at(other, now_s, self._stale_after_s, me)
                     if state is not None and state.seems_gone is not None:
                         other.unlink()
 
@@ -170,17 +175,15 @@ class RunLock:
         self.acquire()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
 def look_at(
-    path: Path, now_s: float | None = None, stale_after_s: float = STALE_AFTER_S
+    path: Path,
+    now_s: float | None = None,
+    stale_after_s: float = STALE_AFTER_S,
+    me: Holder | None = None,
 ) -> LockState | None:
     """The lock at `path` as it is now, None when nobody holds it. Changes nothing.
 
@@ -189,10 +192,23 @@ def look_at(
         now_s: the time by `server_time_s`, to be read once for many locks in a folder. None: read
             here, or from this machine's clock where no file can be made.
         stale_after_s: as set by the holder.
+        me: who asks; None: this process.
     """
-    return _look(
-        path, this_process(), _now_s(path.parent) if now_s is None else now_s, stale_after_s
-    )
+    me = this_process() if me is None else me
+    now_s = _now_s(path.parent) if now_s is None else now_s
+    read = _read(path)
+    if read is None:
+        return None
+    content, stamp_ns = read
+    age_s = now_s - stamp_ns / 1e9
+    try:
+        holder = Holder.from_json(content)
+    except ValueError:
+        damaged = Gone(f"it is damaged and {age_s:.0f} s old", is_certain=False)
+        is_old = abs(age_s) > stale_after_s
+        return LockState(_DAMAGED, None, stamp_ns, age_s, damaged if is_old else None)
+    gone = why_gone(holder, me, age_s, stale_after_s)
+    return LockState(holder.token, holder, stamp_ns, age_s, gone)
 
 
 def is_held(path: Path, now_s: float | None = None) -> bool:
@@ -227,24 +243,13 @@ def _now_s(folder: Path) -> float:
         return time.time()
 
 
-def _take_with_heartbeat(path: Path, record: Path, me: Holder, stale_after_s: float) -> Heartbeat:
-    # already here: a process that watches another is not silent itself
-    heartbeat = Heartbeat(record, stale_after_s / _HEARTBEATS)
-    try:
-        _take(path, record, heartbeat, me, stale_after_s)
-    except BaseException:
-        heartbeat.stop()
-        raise
-    return heartbeat
-
-
 def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_after_s: float) -> None:
     """Makes `record`, which names `me`, the file at `path`. Raises: LockHeld when it cannot.
 
     In each round the lock is acquired, or held by another, or has changed since it was read.
     """
     while not link_exclusively(record, path):
-        state = _look(path, me, heartbeat.beat(), stale_after_s)
+        state = look_at(path, heartbeat.beat(), stale_after_s, me)
         if state is None:
             continue
         if state.seems_gone is None:
@@ -271,26 +276,10 @@ def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float
     start = time.monotonic()
     while (passed_s := time.monotonic() - start) < stale_after_s:
         time.sleep(min(stale_after_s / _HEARTBEATS, stale_after_s - passed_s))
-        now = _look(path, me, 0.0, stale_after_s)
+        now = look_at(path, 0.0, stale_after_s, me)
         if now is None or (now.token, now.stamp_ns) != (state.token, state.stamp_ns):
             return False
     return True
-
-
-def _look(path: Path, me: Holder, now_s: float, stale_after_s: float) -> LockState | None:
-    read = _read(path)
-    if read is None:
-        return None
-    content, stamp_ns = read
-    age_s = now_s - stamp_ns / 1e9
-    try:
-        holder = Holder.from_json(content)
-    except ValueError:
-        damaged = Gone(f"it is damaged and {age_s:.0f} s old", is_certain=False)
-        is_old = abs(age_s) > stale_after_s
-        return LockState(_DAMAGED, None, stamp_ns, age_s, damaged if is_old else None)
-    gone = why_gone(holder, me, age_s, stale_after_s)
-    return LockState(holder.token, holder, stamp_ns, age_s, gone)
 
 
 def _token_at(path: Path) -> str | None:

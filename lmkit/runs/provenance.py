@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 
-from lmkit.runs.code import code_sha256
 from lmkit.runs.identity import IDENTITY_VERSION
 from lmkit.runs.result import SCHEMA_VERSION
+from lmkit.runs.source import code_sha256
 
 _PACKAGE = Path(__file__).resolve().parent.parent
 _DISTRIBUTIONS = (

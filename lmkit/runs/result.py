@@ -15,11 +15,8 @@ from typing import Any, NamedTuple
 
 from lmkit.runs.atomic import publish
 from lmkit.runs.checksums import checked_json
-from lmkit.runs.typed import read_record
 
 SCHEMA_VERSION = 2
-
-_MEND = "restore it, or remove the run's folder and train the run again"
 
 
 class Budget(NamedTuple):
@@ -92,12 +89,3 @@ def publish_result(
     Raises: AlreadyPublished when another process was first; UserError when the disk is full.
     """
     publish(path, checked_json(asdict(result), indent=2), before_link)
-
-
-def read_result(path: Path) -> Result:
-    """Reads a `result.json`.
-
-    Raises: UserError naming `path` when it is missing, damaged, or of another schema.
-    """
-    unfinished = ": this run has not finished"
-    return read_record(Result, path, schema_version=SCHEMA_VERSION, mend=_MEND, without=unfinished)

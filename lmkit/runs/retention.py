@@ -1,19 +1,27 @@
-"""Which checkpoints stay once a run has finished, and what to tell the user if one is gone. `keep`
-changes nothing that a run measures, and is not part of its identity.
+"""Which checkpoints stay once a run has finished, what goes, and what to tell the user if one is
+gone. `keep` changes nothing that a run measures, and is not part of its identity.
 """
 
+import logging
+import os
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_unless_lost
+from lmkit.runs.atomic import remove_leftovers, remove_unless_lost
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.heartbeat import remove_probes
+from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
 # what it measured stays
 KEEPS = ("all", "best", "none")
+_BLOCK = 512  # bytes, whatever the file system's block size
+
+log = logging.getLogger(__name__)
 
 
 def surplus(folder: RunFolder, keep: str) -> list[Path]:
@@ -49,6 +57,72 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
     return paths
 
 
+def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
+    """Tidies each run, except those that another process holds or that are read-only.
+
+    Args:
+        finished: run folders that lie in one folder, each with its `keep`.
+    """
+    if not finished:
+        return
+    try:
+        remove_probes(finished[0][0].path.parent)
+        beside = locks_beside(finished[0][0])
+    except OSError as error:
+        log.warning("left as it is: %s", error)
+        return
+    for folder, keep in finished:
+        try:
+            tidy(folder, keep, beside)
+        except LockHeld:
+            pass
+        except (OSError, UserError) as error:
+            log.warning("left as it is: %s", error)
+
+
+def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
+    """Removes temporary files and locks of killed processes, and checkpoints that `keep` does not
+    keep. The lock is taken only if there is something to remove. A run that has been reopened
+    meanwhile is left as it is.
+
+    Args:
+        folder: of a finished run.
+        keep: one of KEEPS.
+        beside: of `locks_beside`.
+
+    Returns: the checkpoints that were removed.
+
+    Raises: LockHeld when another process uses the run; UserError as `drop_surplus`.
+    """
+    if not surplus(folder, keep) and not folder.has_leftovers(beside):
+        return []
+    with RunLock(folder.lock) as lock:
+        if folder.state() != "finished":  # it resumes under a larger budget
+            return []
+        remove_leftovers(folder.path, lock.check)
+        return drop_surplus(folder, keep, lock.check)
+
+
+def locks_beside(folder: RunFolder) -> list[str]:
+    """The names of the locks in the folder of a run: few of the files there."""
+    return [name for name in os.listdir(folder.path.parent) if ".lock" in name]
+
+
+def taken(folder: RunFolder, without: Collection[Path] = ()) -> int:
+    """Bytes on the disk of a run's folder, but for some of its files; 0 if there is none.
+
+    The two checkpoints may be one file under two names, which takes up space until both are gone.
+    """
+    stats = [stat for path, stat in _files(folder.path) if path not in without]
+    return sum({(s.st_dev, s.st_ino): _BLOCK * s.st_blocks for s in stats}.values())
+
+
+def would_free(folder: RunFolder, keep: str) -> int:
+    """Bytes that tidying a finished run with that `keep` frees."""
+    goes = {*folder.path.rglob(".*.tmp"), *surplus(folder, keep)}
+    return taken(folder) - taken(folder, without=goes)
+
+
 def require_last(folder: RunFolder) -> None:
     """Raises UserError for a finished run that cannot resume under a larger budget."""
     if folder.state() == "finished" and not folder.last.exists():
@@ -71,6 +145,14 @@ def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
         f"{folder.path} has finished, and its {path.name} is needed here, but "
         f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, {again}"
     )
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    """The files below a folder; those that vanish meanwhile are skipped."""
+    for parent, _, names in os.walk(folder):
+        for path in (Path(parent, name) for name in names):
+            with suppress(FileNotFoundError):
+                yield path, path.lstat()
 
 
 def _what_is_kept(folder: RunFolder) -> str:

@@ -44,8 +44,7 @@ from lmkit.errors.user_error import (
     require_names,
     require_text,
 )
-from lmkit.runs.finished import FinishedRun, read_finished, standing
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.names import family_of
 from lmkit.runs.sweep_folder import MANIFEST, SweepFolder
 

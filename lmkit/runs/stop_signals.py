@@ -7,7 +7,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType, TracebackType
+from types import FrameType
 
 from lmkit.runs.unread_output import forget_closed_terminal
 
@@ -75,12 +75,7 @@ class StopSignals:
         self.listen()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
         _restore(self._before)
         if isinstance(error, StopRequested) and self.requested is not None:
             before = self._before.get(self.requested)

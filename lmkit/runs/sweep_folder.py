@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import re
 import time
@@ -121,7 +120,7 @@ class SweepFolder:
         """
         sweeps = Path(runs_dir) / "sweeps"
         for path in (sweeps / name_or_folder, Path(name_or_folder)):
-            if _is_file(path / MANIFEST):
+            if (path / MANIFEST).is_file():
                 return cls(path.resolve(), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
@@ -298,19 +297,6 @@ def require_name(name: str) -> None:
             f"sweep.name must be a letter and at most 100 letters, digits and _.- after it, "
             f"but is {name!r}"
         )
-
-
-def _is_file(path: Path) -> bool:
-    """Whether there is such a file; of a name that is too long there is none.
-
-    Raises: OSError when it cannot be seen, as in a folder that is closed to the user.
-    """
-    try:
-        return path.is_file()
-    except OSError as error:
-        if error.errno != errno.ENAMETOOLONG:
-            raise
-        return False
 
 
 def _read(path: Path) -> Manifest:

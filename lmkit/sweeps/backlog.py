@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lmkit.runs.lock import Locks
+from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
-from lmkit.runs.tidy import tidy_all
 
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0

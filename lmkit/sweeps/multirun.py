@@ -10,8 +10,8 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.identity import leaves
+from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.runs.tidy import tidy_all
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.launching import hand_over, make_launcher, write_into

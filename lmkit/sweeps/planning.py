@@ -23,7 +23,6 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
-from lmkit.runs.sweep_axes import labels as labels_of
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
@@ -82,6 +81,14 @@ def plan(
     runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries
     sweep = SweepFolder.of(Manifest(name, runs_dir, here, retries, list(once.values()), arguments))
     return sweep, [once[point.run] for point in every]
+
+
+def labels_of(lines: Sequence[Line]) -> list[str]:
+    """What distinguishes each point: the overrides that not all of them share, but for those that
+    tell a run of its sweep."""
+    common = set(lines[0]).intersection(*lines[1:]) if len(lines) > 1 else set()
+    own = ([o for o in line if o not in common and not o.startswith("sweep.")] for line in lines)
+    return [" ".join(overrides) or "no overrides" for overrides in own]
 
 
 def common_options(config: DictConfig) -> list[str]:

@@ -12,12 +12,11 @@ from typing import Any
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.checksums import sha256_of_values
-from lmkit.runs.code import code_sha256
-from lmkit.runs.finished import standing
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RunFolder, standing
 from lmkit.runs.lock import Locks
 from lmkit.runs.metrics import MetricsFile, Row, epochs_done, merged
 from lmkit.runs.result import Result
+from lmkit.runs.source import code_sha256
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 
 STATES = ("finished", "running", "failed", "unfinished", "new")

@@ -9,8 +9,7 @@ from wandb_workspaces import expr
 
 from lmkit.errors.user_error import UserError
 from lmkit.spectra.measures import EPSILONS
-from lmkit.tracking.charts import FINAL, INDEX, RELATIVE
-from lmkit.tracking.fields import effective_rank_field
+from lmkit.tracking.charts import FINAL, INDEX, RELATIVE, effective_rank_field
 
 EFFECTIVE_RANKS = {effective_rank_field(f"{e:g}"): f"{e:g}-effective rank" for e in EPSILONS}
 RANKS = {"press_rank": "Press rank", **EFFECTIVE_RANKS}
@@ -25,15 +24,22 @@ def workspace(name: str, options: Sequence[str], entity: str, project: str) -> w
         options: what the sweep varies, by the names on the command line.
     """
     options = [option for option in options if "/" not in option]  # a group has no value to draw
+    curves = [
+        _curve("valid/ppl", "valid, evaluated weights", "perplexity", log=True),
+        _curve("train/ppl", "train", "perplexity", log=True),
+        _curve("spectrum/valid_log_probs/press_rank", "on a sample of valid", "Press rank"),
+    ]
+    over_ranks = [_scatter(wr.SummaryMetric(field), label) for field, label in RANKS.items()]
+    over_options = [_scatter(wr.Config(option), option) for option in options]
     return ws.Workspace(
         entity=entity,
         project=project,
         name=f"sweep {name}",
         sections=[
-            ws.Section("Curves", _curves(), is_open=True),
-            ws.Section("Rank and perplexity", _over_ranks(), is_open=True),
+            ws.Section("Curves", curves, is_open=True),
+            ws.Section("Rank and perplexity", over_ranks, is_open=True),
             ws.Section("Spectra", [_spectra()], is_open=True),
-            ws.Section("Options", [*_over(options), _parallel(options)], is_open=True),
+            ws.Section("Options", [*over_options, _parallel(options)], is_open=True),
         ],
         settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=MAX_SHOWN),
         runset_settings=ws.RunsetSettings(
@@ -56,14 +62,6 @@ def send(made: ws.Workspace) -> str:
     return str(made.url)
 
 
-def _curves() -> list[wr.LinePlot]:
-    return [
-        _curve("valid/ppl", "valid, evaluated weights", "perplexity", log=True),
-        _curve("train/ppl", "train", "perplexity", log=True),
-        _curve("spectrum/valid_log_probs/press_rank", "on a sample of valid", "Press rank"),
-    ]
-
-
 def _curve(metric: str, title: str, unit: str, log: bool = False) -> wr.LinePlot:
     return wr.LinePlot(
         title=f"{unit}, {title}",
@@ -74,14 +72,6 @@ def _curve(metric: str, title: str, unit: str, log: bool = False) -> wr.LinePlot
         title_y=unit,
         max_runs_to_show=MAX_SHOWN,
     )
-
-
-def _over_ranks() -> list[wr.ScatterPlot]:
-    return [_scatter(wr.SummaryMetric(field), label) for field, label in RANKS.items()]
-
-
-def _over(options: Sequence[str]) -> list[wr.ScatterPlot]:
-    return [_scatter(wr.Config(option), option) for option in options]
 
 
 def _scatter(x: wr.SummaryMetric | wr.Config, label: str) -> wr.ScatterPlot:
@@ -105,13 +95,12 @@ def _spectra() -> wr.CustomChart:
 
 def _parallel(options: Sequence[str]) -> wr.ParallelCoordinatesPlot:
     """The head and the options on the left, then ranks, then perplexities."""
-    columns = [wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric("head"), display_name="head")]
-    columns += [
-        wr.ParallelCoordinatesPlotColumn(wr.Config(option), display_name=option)
-        for option in options
+    axes = [
+        (wr.SummaryMetric("head"), "head"),
+        *((wr.Config(option), option) for option in options),
+        *((wr.SummaryMetric(field), name) for field, name in {**RANKS, **PERPLEXITIES}.items()),
     ]
-    columns += [
-        wr.ParallelCoordinatesPlotColumn(wr.SummaryMetric(field), display_name=label)
-        for field, label in {**RANKS, **PERPLEXITIES}.items()
+    columns = [
+        wr.ParallelCoordinatesPlotColumn(metric, display_name=label) for metric, label in axes
     ]
     return wr.ParallelCoordinatesPlot(columns, title="options, ranks and perplexities")

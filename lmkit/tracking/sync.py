@@ -19,10 +19,9 @@ import wandb
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import tracked
-from lmkit.runs.finished import FinishedRun
+from lmkit.runs.folder import FinishedRun
 from lmkit.runs.metrics import MetricsFile
-from lmkit.tracking.charts import Charts, all_charts, log_charts
-from lmkit.tracking.fields import result_fields
+from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
 from lmkit.tracking.wandb import OWN, opened
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B

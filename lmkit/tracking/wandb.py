@@ -15,8 +15,7 @@ from pytorch_lightning.loggers import WandbLogger as LightningsLogger
 from lmkit.errors.user_error import UserError, require_choice, require_list, require_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
-from lmkit.tracking.charts import all_charts, epoch_charts, log_charts
-from lmkit.tracking.fields import result_fields, run_fields
+from lmkit.tracking.charts import all_charts, epoch_charts, log_charts, result_fields, run_fields
 
 Mode = Literal["offline", "online", "disabled"]
 MODES: tuple[Mode, ...] = get_args(Mode)

@@ -12,8 +12,7 @@ from lmkit.data.corpus import TextCorpus
 from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.checksums import parse_json
-from lmkit.runs.finished import read_finished
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RunFolder, read_finished
 from tests import tiny
 
 WORDS = [f"w{i}" for i in range(30)]

@@ -22,7 +22,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.reproduction import running
 from lmkit.reproduction.planning import commands
 from lmkit.reproduction.steps import PlannedSize, Reproduction, StudyStep
-from lmkit.runs.result import read_result
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config
@@ -137,7 +137,7 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert "at size=tiny. Tiny runs. Options of its runs:" in page
     assert "windows.bptt=20" in page
     assert "seed=7" not in page  # the sweep's own axes stay as they are
-    seeds = {read_result(path).metrics["test_ppl"] for path in trained}
+    seeds = {RunFolder(path.parent).read_result().metrics["test_ppl"] for path in trained}
     assert len(seeds) == 4
     # a step that fails is named, and the page is written all the same
     with pytest.raises(SystemExit):

@@ -15,7 +15,7 @@ from lmkit.experiment.run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
-from lmkit.runs.tidy import tidy_all
+from lmkit.runs.retention import tidy_all
 from tests import forked, tiny
 from tests.faults.comparison import rows
 

@@ -23,7 +23,7 @@ from lmkit.runs.checksums import KEY
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
-from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result, read_result
+from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 
@@ -45,7 +45,7 @@ def test_a_file_that_is_nested_too_deeply_is_damaged(nested, tmp_path):
     path = tmp_path / "result.json"
     path.write_text(nested * 100_000)
     with pytest.raises(UserError, match=r"result\.json is damaged: it is nested too deeply"):
-        read_result(path)
+        RunFolder(tmp_path).read_result()
 
 
 def in_a_run(kind: str, folder: Path) -> Stored:
@@ -60,7 +60,7 @@ def in_a_run(kind: str, folder: Path) -> Stored:
             metrics = {"test_ppl": 57.0 + 2**-40, "valid_ppl": 1 / 3, "epochs": 3, "rank": None}
             result = Result(SCHEMA_VERSION, "toy", "0123456789ab", metrics, {}, {}, SPENT)
             publish_result(run.result, result)
-            return Stored(run.result, lambda: repr(read_result(run.result)))
+            return Stored(run.result, lambda: repr(run.read_result()))
         case "analysis":
             content = {"press_rank": 7, "values": [0.1, 1e-300, -0.0]}
             about = {"kind": "rank", "schema_version": 3}

@@ -1,22 +1,14 @@
 """result.json reads back exactly, and what is damaged is named."""
 
 import json
-import math
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.checksums import checked_json, parse_json
-from lmkit.runs.result import (
-    SCHEMA_VERSION,
-    Budget,
-    Result,
-    Spent,
-    publish_result,
-    read_result,
-)
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.result import SCHEMA_VERSION, Budget, Result, Spent, publish_result
 
 
 def result() -> Result:
@@ -31,38 +23,25 @@ def result() -> Result:
     )
 
 
-def test_reads_back_exactly(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    publish_result(path, result())
-    assert read_result(path) == result()
-    assert isinstance(read_result(path).metrics["epochs"], int)
-
-
-def test_numbers_that_are_not_finite(tmp_path: Path) -> None:
-    path = tmp_path / "result.json"
-    publish_result(path, replace(result(), metrics={"a": math.inf, "b": math.nan}))
-    read = read_result(path).metrics
-    assert read["a"] == math.inf
-    assert math.isnan(read["b"])
-
-
 def test_missing_file_is_an_unfinished_run(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"result\.json is missing: this run has not finished"):
-        read_result(tmp_path / "result.json")
+        RunFolder(tmp_path).read_result()
 
 
 def test_newer_schema_asks_for_an_update(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     path.write_text(json.dumps({"schema_version": SCHEMA_VERSION + 1, "all": "different"}))
     with pytest.raises(UserError, match="update"):
-        read_result(path)
+        RunFolder(tmp_path).read_result()
 
 
 def test_fields_added_later_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "result.json"
     publish_result(path, result())
     path.write_bytes(checked_json({**parse_json(path.read_bytes()), "notes": "added"}))
-    assert read_result(path) == result()
+    read = RunFolder(tmp_path).read_result()
+    assert read == result()
+    assert isinstance(read.metrics["epochs"], int)
 
 
 def spent(stopped: str, patience: int | None = 10) -> Spent:

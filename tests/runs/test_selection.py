@@ -5,8 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.finished import read_finished
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RunFolder, read_finished
 from lmkit.runs.selection import Selection, select_folders, select_runs
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 

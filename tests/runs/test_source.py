@@ -1,18 +1,28 @@
-"""What a class's file tells, although nothing of it is imported."""
+"""What source tells, although nothing of it is imported: a class's file, and lmkit's own."""
 
 import hashlib
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
-import zipfile
 from pathlib import Path
 
 import pytest
 
-from lmkit.runs.source import Source, find_source, option_defaults, own_files, source_sha256
+import lmkit
+from lmkit.runs.source import (
+    Source,
+    deciding_files,
+    find_source,
+    option_defaults,
+    own_files,
+    source_sha256,
+)
 
 ROOT = Path(__file__).parents[2]
+PACKAGE = Path(lmkit.__file__).parent
 CODE = """
 from dataclasses import dataclass
 
@@ -142,24 +152,6 @@ def test_an_installed_packages_source_does_not_count(target: str) -> None:
     assert source_sha256(target) is None
 
 
-def make_wheel(folder: Path) -> Path:
-    """A distribution of one package, `other_package`, and one module, `other_module`."""
-    about = "other_dist-1.0.dist-info"
-    files = {
-        "other_package/__init__.py": CODE,
-        "other_package/inner.py": CODE,
-        "other_module.py": CODE,
-        f"{about}/METADATA": "Metadata-Version: 2.1\nName: other-dist\nVersion: 1.0\n",
-        f"{about}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
-    }
-    files[f"{about}/RECORD"] = "".join(f"{name},,\n" for name in [*files, f"{about}/RECORD"])
-    path = folder / "other_dist-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(path, "w") as wheel:
-        for name, text in files.items():
-            wheel.writestr(name, text)
-    return path
-
-
 def hashed(python: Path | str, path: Path, *targets: str) -> list[bool]:
     """Whether the source of each target counts, in a process with a folder on PYTHONPATH."""
     code = (
@@ -174,15 +166,22 @@ def hashed(python: Path | str, path: Path, *targets: str) -> list[bool]:
     return json.loads(done.stdout)
 
 
-def test_what_pip_installed_in_a_folder_is_not_the_users_own(tmp_path: Path) -> None:
-    where = tmp_path / "packages"
-    options = ["--no-index", "--no-deps", "--quiet", "--no-compile", "--target", where]
-    install = [sys.executable, "-m", "pip", "install", *options, make_wheel(tmp_path)]
-    subprocess.run(install, check=True)
-    (where / "their_module.py").write_text(CODE)  # beside it, by hand
-    targets = ("other_package.Own", "other_package.inner.Own", "other_module.Own")
-    assert hashed(sys.executable, where, *targets) == [False] * 3
-    assert hashed(sys.executable, where, "their_module.Own") == [True]
+def test_what_a_distribution_installed_in_a_folder_is_not_the_users_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every installer lists its files in RECORD (PEP 376)."""
+    names = ("other_package/__init__.py", "other_package/inner.py", "other_module.py")
+    for name in (*names, "their_module.py"):  # the last beside them, by hand
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(CODE)
+    about = tmp_path / "other_dist-1.0.dist-info"
+    about.mkdir()
+    (about / "RECORD").write_text("".join(f"{name},sha256=x,1\n" for name in names))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for target in ("other_package.Own", "other_package.inner.Own", "other_module.Own"):
+        assert find_source(target) is not None
+        assert source_sha256(target) is None
+    assert source_sha256("their_module.Own") is not None
 
 
 def test_the_systems_packages_are_not_the_users_own_and_editable_ones_are(tmp_path: Path) -> None:
@@ -202,11 +201,10 @@ def test_the_systems_packages_are_not_the_users_own_and_editable_ones_are(tmp_pa
     about = site / "their_dist-1.0.dist-info"
     about.mkdir()
     (about / "RECORD").write_text("__editable__.their_dist-1.0.pth,,\n")
-    assert hashed(python, tmp_path, "their_package.Own") == [True]
     debian = tmp_path / "dist-packages"  # whose distributions have no RECORD
     debian.mkdir()
     (debian / "other_module.py").write_text(CODE)
-    assert hashed(python, debian, "other_module.Own") == [False]
+    assert hashed(python, debian, "their_package.Own", "other_module.Own") == [True, False]
     system = "pip._internal.cli.main.main"
     seen = [python, "-c", "import importlib.util as i, sys; sys.exit(not i.find_spec('pip'))"]
     if subprocess.run(seen).returncode == 0:
@@ -237,10 +235,43 @@ def test_a_file_that_does_not_parse_tells_no_defaults(their: Path) -> None:
     assert source_sha256("their_broken.Own") is not None
 
 
-def test_torch_is_read_and_not_imported() -> None:
-    code = (
-        "import sys\nfrom lmkit.runs.source import option_defaults\n"
-        "assert option_defaults('torch.optim.SGD')['momentum'] == 0\n"
-        "assert 'torch' not in sys.modules"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True)
+@pytest.fixture
+def package(tmp_path: Path) -> Path:
+    ignored = shutil.ignore_patterns("conf", "__pycache__")
+    return Path(shutil.copytree(PACKAGE, tmp_path / "lmkit", ignore=ignored))
+
+
+def test_what_trains_evaluates_and_measures_a_run_decides_its_numbers():
+    files = deciding_files(PACKAGE)
+    for path in (
+        *("trunk/awd_lstm.py", "heads/head.py", "data/corpus.py", "training/optimizer.py"),
+        *("experiment/run.py", "experiment/conclusion.py", "training/callbacks/asgd_switch.py"),
+        *("measures/perplexity.py", "measures/model_spectra.py", "spectra/measures.py"),
+        *("fixed_trunk/corpus.py", "fixed_trunk/composition.py", "pretrained/loading.py"),
+    ):
+        assert path in files, path
+    rooms = {path.split("/")[0] for path in files}
+    assert not rooms & {"analyses", "evaluation", "report", "results", "presentation", "cli"}
+
+
+def test_what_decides_takes_nothing_from_elsewhere_that_could():
+    imported = {
+        room
+        for content in deciding_files(PACKAGE).values()
+        for room in re.findall(r"^\s*from lmkit\.(\w+)", content.decode(), re.MULTILINE)
+    }
+    rooms = {path.split("/")[0] for path in deciding_files(PACKAGE)}
+    # none of these computes a run: they name, store and draw; dialogue has an analysis
+    assert imported - rooms <= {"errors", "runs", "presentation", "analyses"}
+
+
+def test_a_measure_decides_numbers_once_a_run_takes_it(package):
+    before = deciding_files(package)
+    for room in ("analyses", "evaluation", "measures"):
+        (package / room / "mine.py").write_text("MINE = 1\n")
+    assert deciding_files(package) == before
+    taken = package / "measures" / "perplexity.py"  # which a run takes
+    taken.write_text(f"{taken.read_text()}\n\n    from lmkit.measures.mine import MINE\n")
+    files = deciding_files(package)
+    assert files.keys() - before.keys() == {"measures/mine.py"}
+    assert files["measures/perplexity.py"] != before["measures/perplexity.py"]

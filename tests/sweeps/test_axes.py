@@ -4,6 +4,7 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.sweeps.axes import expand, for_sweeper, read, sample
+from lmkit.sweeps.planning import labels_of
 from lmkit.sweeps.quoting import as_value
 
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
@@ -49,6 +50,12 @@ def test_points_are_all_combinations_of_the_axes(params, parts, typed, lines):
 def test_an_axis_that_cannot_be_enumerated_is_refused(params, parts, message):
     with pytest.raises(UserError, match=message):
         expand(params, parts, [])
+
+
+def test_labels_are_what_differs_but_for_what_a_sweep_tells_its_runs():
+    assert labels_of([("x=1", "y=1"), ("x=1", "y=2", "sweep.trial=2")]) == ["y=1", "y=2"]
+    assert labels_of([("x=1", "y=1")]) == ["x=1 y=1"]
+    assert labels_of([()]) == ["no overrides"]
 
 
 def test_a_sample_is_the_same_each_time_and_part_of_every_larger_one():

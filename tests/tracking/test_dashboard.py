@@ -1,23 +1,38 @@
-"""A workspace draws what runs have, and is sent by the public interface of wandb-workspaces."""
+"""What W&B draws: charts of stored spectra, and a workspace of what runs have, which is sent by the
+public interface of wandb-workspaces.
+"""
 
+from pathlib import Path
+
+import numpy as np
 import pytest
 import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from lmkit.tracking.charts import PLOTTED_EPOCHS, epoch_charts, result_fields, run_fields
 from lmkit.tracking.dashboard import workspace
-from lmkit.tracking.fields import result_fields, run_fields
+from tests.conftest import spectrum_measures
 from tests.tracking.conftest import CONFIG, NAMES
 
 
 @pytest.fixture
 def sweep(tmp_path) -> SweepFolder:
-    lines = [[f"head.transform.k={k}", "head/mixture=none", "seed=1"] for k in (2, 3)]
+    shared = ["head/mixture=none", "seed=1"]
+    lines = [[f"+head.transform.k={k}", *shared, f"sweep.trial={k}"] for k in (2, 3)]
     points = [Point(line[0], line, f"toy-{i}", "toy", 3, None) for i, line in enumerate(lines)]
     saved = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
     saved.save()
     return saved
+
+
+def options_drawn(made: ws.Workspace) -> list[str]:
+    panels = [panel for section in made.sections for panel in section.panels]
+    over = [panel.x for panel in panels if isinstance(panel, wr.ScatterPlot)]
+    return [x.name for x in over if isinstance(x, wr.Config)]
 
 
 def test_panels_draw_fields_that_runs_have(finished):
@@ -26,8 +41,7 @@ def test_panels_draw_fields_that_runs_have(finished):
     fields = run_fields(CONFIG, NAMES) | result_fields(result.metrics, result.cost)
     panels = [panel for section in made.sections for panel in section.panels]
     scatters = [panel for panel in panels if isinstance(panel, wr.ScatterPlot)]
-    options = [panel.x.name for panel in scatters if isinstance(panel.x, wr.Config)]
-    assert options == ["head.transform.k"]
+    assert options_drawn(made) == ["head.transform.k"]
     drawn = {p.x.name for p in scatters if isinstance(p.x, wr.SummaryMetric)} | {"test_ppl"}
     (parallel,) = [p for p in panels if isinstance(p, wr.ParallelCoordinatesPlot)]
     drawn |= {c.metric.name for c in parallel.columns if isinstance(c.metric, wr.SummaryMetric)}
@@ -42,6 +56,7 @@ def test_the_command_sends_the_sweeps_workspace(sweep, monkeypatch, lmkit):
     assert lmkit("dashboard", str(sweep.path), "us/theirs") == "workspace: https://there\n"
     (made,) = sent
     assert (made.entity, made.project, made.name) == ("us", "theirs", "sweep mine")
+    assert options_drawn(made) == ["head.transform.k"]
 
 
 @pytest.mark.parametrize(
@@ -54,3 +69,15 @@ def test_what_is_wrong_is_one_line(sweep, monkeypatch, refused, target, message)
 
     monkeypatch.setattr(ws.Workspace, "save", rejects)
     assert message in refused("dashboard", str(sweep.path), target)
+
+
+def test_few_epochs_are_shown_the_first_and_the_last_among_them(tmp_path: Path):
+    folder = RunFolder(tmp_path)
+    for epoch in range(1, 31):
+        path = epoch_spectrum(folder, epoch, "valid", "log_probs")
+        write_spectrum(path, np.geomspace(1.0, 1e-6, 20), spectrum_measures(150, 200, epoch))
+    table = epoch_charts(folder, "valid", "log_probs")["spectrum/valid_log_probs/table"]
+    shown = [row[0] for row in table.data]
+    assert len(shown) == PLOTTED_EPOCHS
+    assert (shown[0], shown[-1]) == (1, 30)
+    assert shown == sorted(set(shown))

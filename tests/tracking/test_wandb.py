@@ -16,8 +16,7 @@ import yaml
 from lmkit.cli import sync as command
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_loggers
-from lmkit.runs.finished import read_finished
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RunFolder, read_finished
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import RunObserver
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
@@ -168,8 +167,8 @@ def test_wandbs_own_variables_come_first_but_for_its_folder(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv(variable, value)
     told = logger(finished, asked)
-    play(told, finished)
-    conclude(told, finished)
+    told.begin(finished, CONFIG, NAMES)
+    told.finalize("failed")
     assert len(offline(finished.path)) == records
     assert not (tmp_path / "theirs").exists()
     assert ("WANDB_DIR is passed over" in capsys.readouterr().out) == (variable == "WANDB_DIR")
@@ -220,19 +219,17 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
         told._opened.finish()
 
 
-@pytest.mark.parametrize(
-    ("file", "content"), [("metrics.csv", "epoch\n1\n"), ("config.yaml", "a: ["), (None, None)]
-)
+@pytest.mark.parametrize("is_damaged", [True, False])  # or has not finished
 def test_the_command_records_what_has_finished_and_leaves_out_the_rest(
-    finished, file, content, monkeypatch, capsys
+    finished, is_damaged, monkeypatch, capsys
 ):
     bad = RunFolder(shutil.copytree(finished.path, finished.path.with_name("bad-0123456789ab")))
-    if file:
-        (bad.path / file).write_text(content)
+    if is_damaged:
+        bad.metrics.write_text("epoch\n1\n")
     else:
         bad.result.unlink()
     monkeypatch.setattr("sys.argv", ["lmkit sync", str(finished.path.parent)])
-    if file:
+    if is_damaged:
         with pytest.raises(SystemExit, match="1"):
             command.main()
     else:

@@ -1,5 +1,8 @@
 """How much of the loss gradient a head passes on to its contexts, and what a step does with it.
 
+The gradient with respect to the logits g (V) reaches a context vector as W^T g, so that only its
+part in the column space of W gets through: ||Q Q^T g|| / ||g|| with Q = orth(W).
+
 Godey and Artzi 2026 (arXiv 2603.10145): with logits L = H W', the loss falls fastest along -G, G =
 dloss/dL, whose rank is as high as the data's. A step of gradient descent on H and W changes L, to
 first order, by -(G W W' + H H' G), of rank 2 E at most, and nearly orthogonal to -G.
@@ -30,7 +33,6 @@ from lmkit.data.windows import Batch
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation, trainable
 from lmkit.measures.contexts import ContextBlock, context_blocks
-from lmkit.spectra.bottleneck import GradientShares, orthonormal_basis
 from lmkit.spectra.measures import measure
 
 PANEL = 4096  # columns converted to float64 at a time
@@ -148,7 +150,7 @@ UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured
 class Bottleneck(NamedTuple):
     """The gradient bottleneck of a head: its `LogitUpdate`, and shares ||Q Q^T g|| / ||g||.
 
-    g are gradients with respect to the logits. What concerns the shares is None where the logits
+    What concerns the shares is None where the logits
     are not products of contexts with one decoder.
     """
 
@@ -173,36 +175,52 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
     Draws no random numbers and leaves the parameters' gradients unchanged.
     """
     head = model.head
-    shares = None
-    if head.mixes_softmaxes:
-        shares = GradientShares(orthonormal_basis(head.decoder_weight))
+    basis_VR = orthonormal_basis(head.decoder_weight) if head.mixes_softmaxes else None
+    norms: list[Tensor] = []  # of what gets through, and of the whole
     first: list[ContextBlock] = []
     free = UPDATE_CONTEXTS
     for hidden_1ND, targets_1N in context_blocks(model, windows, num_contexts):
-        if shares is not None:
+        if basis_VR is not None:
             with exact_evaluation(model):
-                shares.add(logit_gradients(head, hidden_1ND, targets_1N).flatten(0, 1))
+                gradient_NKV = logit_gradients(head, hidden_1ND, targets_1N)
+                gradient_NV = gradient_NKV.flatten(0, 1).to(basis_VR)
+                both = (gradient_NV @ basis_VR, gradient_NV)  # ||Q^T g|| = ||Q Q^T g||
+                norms.append(torch.stack([torch.linalg.vector_norm(each, dim=1) for each in both]))
         if free > 0:
             first.append(ContextBlock(hidden_1ND[:, :free], targets_1N[:, :free]))
             free -= targets_1N.numel()
     with exact_evaluation(model):
         update = logit_update(head, first)
     found = Bottleneck(num_contexts, len(head.decoder_bias), *update)
-    return found if shares is None else _with_shares(found, shares)
+    if basis_VR is None:
+        return found
+    return _with_shares(found, basis_VR.shape[1], *torch.cat(norms, dim=1))
 
 
-def _with_shares(found: Bottleneck, shares: GradientShares) -> Bottleneck:
-    result = shares.result()
-    finite = result.per_context_N[result.per_context_N.isfinite()]  # NaN: a gradient of 0
+def orthonormal_basis(weight_VE: Tensor) -> Tensor:
+    """Q (V, R), float64: an orthonormal basis of the column space of the decoder's weight.
+
+    Directions with singular values at most sqrt(E) eps sigma_1, eps of the weight's own dtype,
+    count as absent: rounding the entries makes none larger.
+    """
+    left_VE, values_E, _ = torch.linalg.svd(weight_VE.detach().double(), full_matrices=False)
+    tolerance = weight_VE.shape[1] ** 0.5 * torch.finfo(weight_VE.dtype).eps
+    basis_VR: Tensor = left_VE[:, values_E > tolerance * values_E[0]]
+    return basis_VR
+
+
+def _with_shares(found: Bottleneck, rank: int, passed_N: Tensor, whole_N: Tensor) -> Bottleneck:
+    shares_N = passed_N / whole_N
+    finite = shares_N[shares_N.isfinite()]  # NaN: a gradient of 0
     low, high = np.quantile(finite.cpu().numpy(), [0.05, 0.95]).tolist()
     return found._replace(
-        num_components=len(result.per_context_N) // found.num_contexts,
-        decoder_rank=shares.rank,
-        share=result.total,
+        num_components=len(shares_N) // found.num_contexts,
+        decoder_rank=rank,
+        share=float(torch.linalg.vector_norm(passed_N) / torch.linalg.vector_norm(whole_N)),
         mean_share=float(finite.mean()),
         low_share=low,
         high_share=high,
-        isotropic_share=(shares.rank / found.num_words) ** 0.5,
+        isotropic_share=(rank / found.num_words) ** 0.5,
     )
 
 

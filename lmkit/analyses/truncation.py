@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a report of other analyses does not wait for it
     from matplotlib.axes import Axes
 
 ENOUGH = 0.01  # nats a context
+WORKING_BYTES = 2**30  # for blocks of rows in float64, and everything else of fixed size
 
 
 class Truncations(Record):
@@ -58,23 +59,35 @@ class Truncation(Analysis):
         self.first = FirstContexts(split, contexts, least=2)
 
     def measure(self, subject: Subject) -> Recorded:
+        from lmkit.measures.contexts import log_prob_blocks
+        from lmkit.measures.memory import require_memory
         from lmkit.measures.perplexity import safe_exp
-        from lmkit.measures.truncation import truncations
-        from lmkit.spectra.truncation import ranks_up_to
+        from lmkit.spectra.truncation import Basis, RankLosses, basis_bytes, ranks_up_to
 
         model, chosen = subject.model, subject.contexts(self.first)
         num_words, dim = model.head.decoder_weight.shape
-        most = min(chosen.num_contexts, num_words)
+        count, most = chosen.num_contexts, min(chosen.num_contexts, num_words)
         bound = min(dim + 2, most)
         ranks = sorted({*ranks_up_to(most), bound})
-        cut = truncations(
-            model, lambda then: subject.with_bar(chosen, then), chosen.num_contexts, ranks
+        require_memory(
+            basis_bytes(count, num_words, most) + WORKING_BYTES,
+            model.device,
+            f"the truncation of {count:,} contexts x {num_words:,} words",
+            "choose fewer contexts with contexts=N",
         )
+        basis = Basis(count, num_words, model.device)
+        for rows_nV, _ in log_prob_blocks(model, subject.with_bar(chosen, "directions"), count):
+            basis.add(rows_nV)
+        losses = RankLosses(basis.vectors(most), ranks)
+        del basis
+        for block in log_prob_blocks(model, subject.with_bar(chosen, "ranks"), count):
+            losses.add(*block)
+        cut = losses.result()
         at_bound = cut[ranks.index(bound)]
         return Recorded(
             Truncations(
                 split=subject.split(self.first),
-                num_contexts=chosen.num_contexts,
+                num_contexts=count,
                 all_contexts=chosen.available,
                 num_words=num_words,
                 bound=bound,

@@ -5,7 +5,13 @@ units of a ReLU layer are off, and so is half of its Jacobian's spectrum. The st
 singular values of the Jacobians of dense and convolutional layers at initialisation, without
 experts and mixed by softmax and by constant gates, averaged over standard normal inputs.
 
-Shapes: S inputs, I numbers of an input and O of an output, R = min(I, O) singular values.
+    y = sum_k g_k(x) f(W_k x),   f = ReLU
+
+Gates are softmax(U x), or constant 1 / K. All weights are drawn by Glorot's uniform rule, without
+biases; with one expert and constant gates a layer is the plain dense, or convolutional, ReLU layer.
+
+Shapes: S inputs, any leading dimensions ..., I numbers of an input and O of an output, K experts,
+R = min(I, O) singular values; of images C_in and C_out channels, H x W positions.
 """
 
 import itertools
@@ -17,15 +23,16 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 from torch.func import jacrev, vmap
+from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.style import looks
-from lmkit.studies.experts import GATES, ConvExperts, DenseExperts
 from lmkit.studies.study import Findings, SyntheticStudy, require_counts
 
 ZERO = 1e-9  # of the largest singular value: below, a value is rounding
 SMALL = 1e-2  # of their root mean square: below, a value counts as near zero
+GATES = ("softmax", "constant")
 NONE = "none"  # instead of gates: one expert
 
 
@@ -135,3 +142,64 @@ def _shares(spectra: Iterable[pd.DataFrame]) -> pd.DataFrame:
     ]
     names = ["layer", "gates", "experts"]
     return pd.DataFrame(lines).groupby(names, sort=False).mean().reset_index()
+
+
+class DenseExperts(nn.Module):
+    """K dense ReLU experts: (..., I) to (..., O), with gates (..., K).
+
+    Args:
+        in_dim: I. out_dim: O. num_experts: K.
+        gates: "softmax" of K linear scores of the input, or "constant" 1 / K.
+    """
+
+    def __init__(self, in_dim: int, out_dim: int, num_experts: int, gates: str) -> None:
+        super().__init__()
+        self.weight_KOI = nn.Parameter(torch.empty(num_experts, out_dim, in_dim))
+        for weight_OI in self.weight_KOI.data:
+            nn.init.xavier_uniform_(weight_OI)
+        self.gate_weight_KI = _gate_weight(gates, num_experts, in_dim)
+
+    def forward(self, x: Tensor) -> Tensor:
+        values = F.relu(torch.einsum("...i,koi->...ko", x, self.weight_KOI))
+        if self.gate_weight_KI is None:
+            return values.mean(-2)
+        gates = torch.softmax(x @ self.gate_weight_KI.T, dim=-1)
+        return (gates.unsqueeze(-1) * values).sum(-2)
+
+
+class ConvExperts(nn.Module):
+    """K convolutional ReLU experts: (B, C_in, H, W) to (B, C_out, H, W).
+
+    Each position has gates (B, K, H, W) of its own, from the channels there. Borders are padded
+    with zeros.
+
+    Args:
+        in_channels: C_in. out_channels: C_out. num_experts: K.
+        kernel: side of the square kernels, odd.
+        gates: as in `DenseExperts`.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, num_experts: int, *, kernel: int, gates: str
+    ) -> None:
+        super().__init__()
+        self.num_experts = num_experts
+        shape = (num_experts, out_channels, in_channels, kernel, kernel)
+        self.weight = nn.Parameter(torch.empty(shape))
+        for weight in self.weight.data:
+            nn.init.xavier_uniform_(weight)
+        self.gate_weight_KC = _gate_weight(gates, num_experts, in_channels)
+
+    def forward(self, x: Tensor) -> Tensor:
+        stacked = F.conv2d(x, self.weight.flatten(0, 1), padding="same")
+        values = F.relu(stacked).view(len(x), self.num_experts, -1, *x.shape[2:])
+        if self.gate_weight_KC is None:
+            return values.mean(1)
+        gates = torch.softmax(torch.einsum("bchw,kc->bkhw", x, self.gate_weight_KC), dim=1)
+        return (gates.unsqueeze(2) * values).sum(1)
+
+
+def _gate_weight(gates: str, num_experts: int, in_dim: int) -> nn.Parameter | None:
+    if gates == "constant":
+        return None
+    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_experts, in_dim)))

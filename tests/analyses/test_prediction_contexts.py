@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-from lmkit.analyses.prediction_contexts import (
+from lmkit.analyses.predictions import (
     Context,
     at_positions,
     by_text,
     largest_margins,
     last_words,
-    published,
+    published_contexts,
     random_positions,
 )
 from lmkit.data.corpus import TextCorpus
@@ -23,16 +23,16 @@ TOKENS = np.array([0, 1, 2, 0, 1, 1, 2, 0, 1])
 @pytest.mark.realdata
 def test_all_published_contexts_are_in_ptbs_test_split(data_root):
     corpus = TextCorpus("penn", str(data_root), "penn").load()
-    found = published(corpus.test, corpus.vocabulary, "test")
+    found = published_contexts(corpus.test, corpus.vocabulary, "test")
     assert len({context.position for context in found}) == len(found) == 18
     (tons,) = (context for context in found if context.position == 2700)
     assert corpus.vocabulary[corpus.test[2700]] == "tons"
     assert last_words(tons, corpus.test, Words(corpus.vocabulary)).endswith(" N")
     # another text, or another split, has none of them
-    assert published(corpus.test[1:], corpus.vocabulary, "test") == []
-    assert published(corpus.test[:3000], corpus.vocabulary, "test") == []
-    assert published(corpus.valid, corpus.vocabulary, "valid") == []
-    assert published(TOKENS, VOCABULARY, "test") == []
+    assert published_contexts(corpus.test[1:], corpus.vocabulary, "test") == []
+    assert published_contexts(corpus.test[:3000], corpus.vocabulary, "test") == []
+    assert published_contexts(corpus.valid, corpus.vocabulary, "valid") == []
+    assert published_contexts(TOKENS, VOCABULARY, "test") == []
 
 
 def test_positions_have_a_word_before_them():

@@ -16,18 +16,18 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # they bring torch and matplotlib
     from matplotlib.axes import Axes
 
-    from lmkit.analyses.first_contexts import ChosenContexts, FirstContexts
     from lmkit.data.datamodule import WindowsDataModule
-    from lmkit.data.windows import Batch
+    from lmkit.data.windows import Batch, EvalBatches
     from lmkit.experiment.load import LoadedRun
     from lmkit.heads.predictor import Predictor
     from lmkit.pretrained.loading import LoadedPretrained
@@ -64,6 +64,41 @@ class StoredRecord(NamedTuple):
     label: str
     record: Record
     arrays: Arrays
+
+
+class ChosenContexts(NamedTuple):
+    """The contexts of one run that are measured."""
+
+    batches: EvalBatches  # of the whole split
+    num_contexts: int  # measured, from its start
+    available: int  # that the split has
+
+
+class FirstContexts:
+    """The options `split` and `contexts`.
+
+    Args:
+        split: train, valid or test.
+        contexts: how many contexts, from the split's start, at most; None or "all": all.
+        least: the fewest contexts that can be measured.
+    """
+
+    def __init__(self, split: str, contexts: int | str | None, least: int = 1) -> None:
+        require_choice("split", split, ("train", "valid", "test"))
+        self.split = split
+        self.contexts: int | None = None  # all
+        if contexts is not None and contexts != "all":
+            require_count("contexts", contexts, least)
+            self.contexts = int(contexts)
+
+    def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
+        """Those of the batches; prints a line, with the name of the text, if they have fewer than
+        asked for."""
+        available = batches.num_targets
+        if self.contexts is None or self.contexts <= available:
+            return ChosenContexts(batches, self.contexts or available, available)
+        print(f"contexts={self.contexts}: {text} has only {available:,}: all are measured")
+        return ChosenContexts(batches, available, available)
 
 
 @dataclass(frozen=True, eq=False)
@@ -148,3 +183,29 @@ class Analysis(ABC):
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         """Draws one figure of all that were measured, a line each."""
         raise NotImplementedError(f"{cls.name} has no figure")
+
+
+def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[StoredRecord]:
+    """What `kind` measured of a run on its own text, or of a model, by the names of its files. The
+    labels have these where there are several.
+
+    Raises: UserError naming a file that is damaged or of another version.
+    """
+    stems = analysis_files.analysis_stems(folder, kind.name)
+    for stem in stems:
+        content = analysis_files.read_analysis(
+            folder, stem, kind=kind.name, schema_version=kind.version
+        )
+        if content is not None:
+            try:
+                record = kind.record.model_validate(content)
+            except ValidationError as error:
+                first = error.errors()[0]
+                field = ".".join(map(str, first["loc"]))
+                raise UserError(
+                    f"{analysis_files.analysis_file(folder, stem)} is damaged: {field}: "
+                    f"{first['msg']}; {analysis_files.MEASURE_AGAIN}"
+                ) from None
+            variant = stem.removeprefix(kind.name).replace("_", " ").strip()
+            name = f"{label} ({variant})" if variant and len(stems) > 1 else label
+            yield StoredRecord(name, record, analysis_files.read_arrays(folder, stem))

@@ -5,8 +5,7 @@ Yang et al. 2018, table 5.
 
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
 
 
 class PairwiseRecord(Record):

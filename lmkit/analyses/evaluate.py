@@ -69,7 +69,7 @@ class Evaluate(Analysis):
             )
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.measures.perplexity import text_content, text_perplexity
+        from lmkit.measures.perplexity import text_content
 
         run, method = subject.loaded_run, self.method
         searched: dict[str, object] = {}
@@ -82,7 +82,7 @@ class Evaluate(Analysis):
             raise UserError(
                 f"the {self.split} perplexity of method={method.kind} {at} is not finite"
             )
-        of_the_text = text_perplexity(
+        of_the_text = text_content(
             run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,
         )  # fmt: skip
@@ -96,7 +96,7 @@ class Evaluate(Analysis):
                     "nll": measured.nll,
                     "bits_per_token": measured.bits_per_token,
                     "num_tokens": measured.num_tokens,
-                    **text_content(of_the_text),
+                    **of_the_text,
                     **searched,
                 }
             )

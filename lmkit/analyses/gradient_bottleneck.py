@@ -7,8 +7,7 @@ head: see `lmkit.measures.gradient_share`.
 
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import require_choice
 
 

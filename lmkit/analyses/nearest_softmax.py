@@ -6,8 +6,7 @@ frequent ones. This is the distance itself, in nats a context: see `lmkit.spectr
 
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count
 
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.progress import progress_bar
 

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, StoredRecord, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it

@@ -7,8 +7,7 @@ Grivas, Bogoychev and Lopez 2022 find them in pretrained decoders by linear prog
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, Record, Recorded, Subject
-from lmkit.analyses.first_contexts import FirstContexts
+from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 

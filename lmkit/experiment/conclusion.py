@@ -25,7 +25,7 @@ from lmkit.measures.model_spectra import (
     model_spectrum,
     spectrum_bytes,
 )
-from lmkit.measures.perplexity import Perplexity, perplexity, text_content, text_perplexity
+from lmkit.measures.perplexity import Perplexity, perplexity, text_content
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -86,8 +86,7 @@ class Conclusion:
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
         metrics = _metrics(trained, test, spectra["log_probs"])
-        of_the_text = text_perplexity(trained.model, trained.data, defined.source, "test", test)
-        metrics |= text_content(of_the_text, "test_")
+        metrics |= text_content(trained.model, trained.data, defined.source, "test", test, "test_")
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)
         cost = _cost(trained)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
-from lmkit.data.corpus import Corpus, TextSize
+from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule, WindowsDataModule
 from lmkit.data.windows import Batch, EvalBatches
 from lmkit.heads.predictor import Predictor
@@ -96,36 +96,30 @@ def perplexity(
     return as_perplexity(nll, batches.num_targets)
 
 
-class TextPerplexity(NamedTuple):
-    """How well a split's text is predicted."""
-
-    word_perplexity: float
-    bits_per_byte: float
-    num_tokens: int  # counted: of all words but the first
-    size: TextSize
-
-
-def text_perplexity(
+def text_content(
     model: Predictor,
     data: DataModule,
     source: Corpus,
     split: str,
     measured: Perplexity,
+    prefix: str = "",
     *,
     in_one_column: bool = False,
-) -> TextPerplexity | None:
-    """That of valid or test; None where these are not files of running text, and for train.
+) -> dict[str, object]:
+    """How well the text of valid or test is predicted, as results and analyses store it; {} where
+    these are not files of running text, and for train.
 
     Args:
         measured: per token. If not measured in one column, the split is predicted again here.
+        prefix: of the names.
         in_one_column: whether it was, whatever the columns of `data`. Further tokens of the
             first word are taken as predicted by the model alone.
     """
     if split == "train" or not isinstance(data, WindowsDataModule):
-        return None
+        return {}
     size = source.text_size(split, data.corpus.vocabulary)
     if size is None:
-        return None
+        return {}
     if not in_one_column and data.num_columns(split) > 1:
         measured = perplexity(model, data.one_column(split), f"{split}, one column")
     uncounted = 0.0
@@ -136,21 +130,12 @@ def text_perplexity(
     # the ratio is 1 for words, so that no bit of their perplexity changes
     word_nll = nll * (num_tokens / size.words) - uncounted / size.words
     bits = (nll * num_tokens - uncounted) / math.log(2)
-    counted = num_tokens - (size.first_word_tokens - 1)
-    return TextPerplexity(safe_exp(word_nll), bits / size.num_bytes, counted, size)
-
-
-def text_content(measured: TextPerplexity | None, prefix: str = "") -> dict[str, object]:
-    """As stored in results and analyses; {} where there is none."""
-    if measured is None:
-        return {}
-    size = measured.size
     return {
-        f"{prefix}word_ppl": measured.word_perplexity,
-        f"{prefix}bits_per_byte": measured.bits_per_byte,
+        f"{prefix}word_ppl": safe_exp(word_nll),
+        f"{prefix}bits_per_byte": bits / size.num_bytes,
         f"{prefix}text": {
             "sha256": size.sha256,
-            "tokens": measured.num_tokens,
+            "tokens": num_tokens - (size.first_word_tokens - 1),  # of all words but the first
             "words": size.words,
             "bytes": size.num_bytes,
         },

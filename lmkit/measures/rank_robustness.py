@@ -14,8 +14,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.memory import require_memory
-from lmkit.spectra.measures import EPSILONS
-from lmkit.spectra.ranks import press_tolerance
+from lmkit.spectra.measures import EPSILONS, press_tolerance
 from lmkit.spectra.robustness import (
     Separated,
     add_noise,

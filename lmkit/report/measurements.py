@@ -9,8 +9,7 @@ from pathlib import Path
 import pandas as pd
 from matplotlib.figure import Figure
 
-from lmkit.analyses.base import Analysis, StoredRecord
-from lmkit.analyses.stored import measured
+from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import DASH
 from lmkit.report.blocks import PANEL, PageFigure, PageTable

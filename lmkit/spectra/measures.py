@@ -1,5 +1,11 @@
 """All measures of one spectrum; one that the computation cannot resolve is None, with a reason.
 
+References:
+    Press rank: Press et al. 2007, section 2.6.1, as used by Yang et al. 2018 (section 3.3) and
+        Parthiban et al. 2021 ("Rank Calculation").
+    Effective rank at epsilon: Parthiban et al. 2021, "Fast Singular Value Decay", Table 6.
+    Entropy effective rank: Roy and Vetterli 2007, definition 1.
+
 Shapes: S singular values, descending.
 """
 
@@ -10,7 +16,6 @@ import torch
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra import ranks
 
 EPSILONS = (1e-3, 1e-4, 1e-5)
 
@@ -88,10 +93,10 @@ def measure(
     sigma_1 = float(sigma_S[0])
     relative_S = sigma_S / sigma_1 if sigma_1 > 0 else sigma_S
     floor = RESOLUTION[method]
-    tolerance = ranks.press_tolerance(num_rows, num_columns, PRESS_DTYPE)
+    tolerance = press_tolerance(num_rows, num_columns, PRESS_DTYPE)
     found: dict[str, float | str] = {
         "press_rank": _press_rank(relative_S, tolerance, source_dtype),
-        **{f"effective_rank {e:g}": ranks.effective_rank(relative_S, e) for e in EPSILONS},
+        **{f"effective_rank {e:g}": effective_rank(relative_S, e) for e in EPSILONS},
         **_real_measures(relative_S, floor),
     }
     unresolved = {name: reason for name, reason in found.items() if isinstance(reason, str)}
@@ -121,7 +126,7 @@ def _press_rank(relative_S: Tensor, tolerance: float, source_dtype: torch.dtype)
     if torch.finfo(source_dtype).eps > torch.finfo(PRESS_DTYPE).eps:
         coarse, fine = _name(source_dtype), _name(PRESS_DTYPE)
         return f"the tolerance is one for {fine}, below the rounding of the {coarse} rows"
-    return ranks.press_rank(relative_S, tolerance)
+    return press_rank(relative_S, tolerance)
 
 
 def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | str]:
@@ -129,15 +134,15 @@ def _real_measures(relative_S: Tensor, floor: float) -> dict[str, float | str]:
         names = ("stable_rank", "participation_ratio", "entropy_rank")
         return dict.fromkeys(names, "all singular values are 0")
     return {
-        "stable_rank": ranks.stable_rank(relative_S),
-        "participation_ratio": ranks.participation_ratio(relative_S),
+        "stable_rank": stable_rank(relative_S),
+        "participation_ratio": participation_ratio(relative_S),
         "entropy_rank": _entropy_rank(relative_S, floor),
     }
 
 
 def _entropy_rank(relative_S: Tensor, floor: float) -> float | str:
-    low = ranks.entropy_rank(torch.where(relative_S < floor, 0.0, relative_S))
-    high = ranks.entropy_rank(relative_S.clamp(min=floor))
+    low = entropy_rank(torch.where(relative_S < floor, 0.0, relative_S))
+    high = entropy_rank(relative_S.clamp(min=floor))
     if high - low > ENTROPY_MARGIN * low:
         return f"values below the resolution {floor:.0e} matter: between {low:.6g} and {high:.6g}"
     return low
@@ -145,3 +150,40 @@ def _entropy_rank(relative_S: Tensor, floor: float) -> float | str:
 
 def _name(dtype: torch.dtype) -> str:
     return str(dtype).removeprefix("torch.")
+
+
+def press_tolerance(num_rows: int, num_columns: int, dtype: torch.dtype) -> float:
+    """0.5 * sqrt(m + n + 1) * eps of `dtype`: the tolerance in units of sigma_1."""
+    tolerance: float = 0.5 * (num_rows + num_columns + 1) ** 0.5 * torch.finfo(dtype).eps
+    return tolerance
+
+
+def press_rank(sigma_S: Tensor, tolerance: float) -> int:
+    """Number of singular values above `tolerance` * sigma_1."""
+    return int((sigma_S > tolerance * sigma_S[0]).sum())
+
+
+def effective_rank(sigma_S: Tensor, epsilon: float) -> int:
+    """Smallest k with sum_{i<=k} sigma_i^2 >= (1 - epsilon) sum_i sigma_i^2.
+
+    It is the smallest k that leaves at most epsilon of the sum behind. Sums run from the small end,
+    where the tail keeps its digits.
+    """
+    tails_S = sigma_S.square().flip(0).cumsum(0).flip(0)  # tails_S[k]: all but the k largest
+    return int((tails_S > epsilon * tails_S[0]).sum())
+
+
+def stable_rank(sigma_S: Tensor) -> float:
+    """||A||_F^2 / sigma_1^2."""
+    return float(sigma_S.square().sum() / sigma_S[0].square())
+
+
+def participation_ratio(sigma_S: Tensor) -> float:
+    """(sum sigma^2)^2 / sum sigma^4."""
+    squares_S = sigma_S.square()
+    return float(squares_S.sum().square() / squares_S.square().sum())
+
+
+def entropy_rank(sigma_S: Tensor) -> float:
+    """exp of the entropy of sigma_i / sum sigma."""
+    return float(torch.special.entr(sigma_S / sigma_S.sum()).sum().exp())

@@ -81,7 +81,7 @@ def count_above(rest_NV: Tensor, limit: float) -> int:
 
 
 def separated_effective_rank(separated: Separated, epsilon: float) -> int | None:
-    """The epsilon-effective rank (see `ranks.effective_rank`), None where it is more than C."""
+    """The epsilon-effective rank (see `measures.effective_rank`), None where it is more than C."""
     top_C = separated.top_C
     energies = torch.cat([top_C.square(), top_C.new_tensor([separated.rest_energy])])
     tails = energies.flip(0).cumsum(0).flip(0)  # tails[k]: all but the k largest
@@ -98,13 +98,6 @@ def _positive_eigenvalues(upper_MM: Tensor) -> int:
     return positive + int((~alone_M).sum()) // 2
 
 
-class RoundTrip(NamedTuple):
-    """One factorisation of a matrix and the product of its factors."""
-
-    matrix_NV: Tensor
-    relative_error: float  # ||product - matrix||_F / ||matrix||_F
-
-
 def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
     """The best approximation of rank `count` over sigma_1: float64, shape and device kept."""
     matrix = matrix_NV.detach().double().cpu().numpy()
@@ -115,8 +108,9 @@ def keep_top(matrix_NV: Tensor, count: int) -> Tensor:
     return torch.from_numpy(product).to(matrix_NV.device)
 
 
-def round_trip(matrix_NV: Tensor, factorisation: str) -> RoundTrip:
-    """A matrix factorised and multiplied back, in its dtype and on its device.
+def round_trip(matrix_NV: Tensor, factorisation: str) -> tuple[Tensor, float]:
+    """A matrix factorised and multiplied back, in its dtype and on its device, and the relative
+    error ||product - matrix||_F / ||matrix||_F.
 
     "svd" is the published one. "qr", Householder's, is as complete and takes a part of the time;
     its rounding is of the same order.
@@ -129,7 +123,7 @@ def round_trip(matrix_NV: Tensor, factorisation: str) -> RoundTrip:
     product_NV = left @ right
     del left, right
     error = torch.linalg.vector_norm(product_NV - matrix_NV)
-    return RoundTrip(product_NV, float(error / torch.linalg.vector_norm(matrix_NV)))
+    return product_NV, float(error / torch.linalg.vector_norm(matrix_NV))
 
 
 def noise_deviation(c: float, num_columns: int) -> float:

@@ -8,8 +8,7 @@ import torch
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
 from lmkit.measures.rank_robustness import RobustnessOptions, study, study_matrix
-from lmkit.spectra.measures import EPSILONS
-from lmkit.spectra.ranks import effective_rank, press_rank, press_tolerance
+from lmkit.spectra.measures import EPSILONS, effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
 
 OPTIONS = RobustnessOptions("svd", 2, [1e-22, 1e-26, 1e-30], 5)

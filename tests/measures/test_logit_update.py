@@ -18,11 +18,7 @@ N, D, V = 30, 4, 23
 
 
 def made(
-    kind: type[Head],
-    mixture: Mixture,
-    transform: nn.Module,
-    num_words: int = V,
-    **options: object,
+    kind: type[Head], mixture: Mixture, transform: nn.Module, num_words: int = V, **options: object
 ) -> Head:
     torch.manual_seed(1)
     parts = HeadParts(mixture=mixture, transform=transform, word_counts_V=torch.arange(num_words))
@@ -32,7 +28,7 @@ def made(
     return head
 
 
-def heads(num_words: int = V) -> dict[str, Head]:
+def heads() -> dict[str, Head]:
     none, sizes = SingleContext(D), {"in_dim": D, "emb_dim": D, "latent_dropout": 0.0}
     doc = DirectOutputConnection(
         emb_dim=2,
@@ -44,10 +40,10 @@ def heads(num_words: int = V) -> dict[str, Head]:
         balance_weight=0.0,
     )
     return {
-        "softmax": made(Head, none, Identity(), num_words),
+        "softmax": made(Head, none, Identity()),
         "moc": made(Head, MixtureOfContexts(num_experts=3, **sizes), Identity()),
-        "mos": made(Head, MixtureOfSoftmaxes(num_experts=3, **sizes), Identity(), num_words),
-        "gss": made(Head, none, GeneralizedSigSoftmax(1.0, 3.0), num_words),
+        "mos": made(Head, MixtureOfSoftmaxes(num_experts=3, **sizes), Identity()),
+        "gss": made(Head, none, GeneralizedSigSoftmax(1.0, 3.0)),
         "plif": made(Head, none, PiecewiseLinear(2, 4.0, False)),
         "monotone_mlp": made(Head, none, MonotoneMLP(3)),
         "doc": made(Head, doc, Identity()),
@@ -105,14 +101,11 @@ class InputsAreLogits(Head):
 
 
 @pytest.mark.parametrize("num_words", [3, 200, 5_000, 50_000])
-@pytest.mark.parametrize("name", ["softmax", "mos", "gss"])
-def test_the_ideal_step_has_cosine_1_at_every_size_of_vocabulary(name, num_words):
-    """At the log P of each head over targets that it expects: there the normaliser's constant, the
-    same in V columns, is the larger part of the change."""
-    sized = heads(num_words)[name]
+def test_the_ideal_step_has_cosine_1_at_every_size_of_vocabulary(num_words):
+    """Over targets that log P expects: there the normaliser's constant, the same in V columns, is
+    the larger part of the change."""
     torch.manual_seed(4)
-    with torch.no_grad():
-        rows = sized.log_probs(5 * torch.randn(1, 8, D, dtype=torch.float64))
+    rows = torch.log_softmax(5 * torch.randn(8, num_words, dtype=torch.float64), 1)
     targets = torch.multinomial(rows.exp(), 1).T
     ideal = made(InputsAreLogits, SingleContext(D), Identity(), num_words)
     found = logit_update(ideal, [ContextBlock(rows.unsqueeze(0), targets)])

@@ -1,10 +1,18 @@
 import json
+import math
 
 import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.measures import measure
+from lmkit.spectra.measures import (
+    effective_rank,
+    entropy_rank,
+    measure,
+    participation_ratio,
+    press_rank,
+    stable_rank,
+)
 
 
 def spectrum(*values: float) -> torch.Tensor:
@@ -27,12 +35,6 @@ def test_to_dict_is_json() -> None:
     plain = measure(torch.zeros(3), 3, 50, torch.float64).to_dict()
     assert json.loads(json.dumps(plain, allow_nan=False)) == plain
     assert plain["stable_rank"] is None
-
-
-@pytest.mark.parametrize("shape", [(1, 1), (2, 2), (82_429, 1)])
-def test_the_papers_tolerance_is_resolved_at_every_size(shape) -> None:
-    values = torch.ones(min(shape), dtype=torch.float64)
-    assert measure(values, *shape, torch.float32).press_rank == min(shape)
 
 
 def test_rows_rounded_more_coarsely_than_the_tolerance_have_no_press_rank() -> None:
@@ -64,3 +66,31 @@ def test_a_zero_matrix_has_rank_zero_and_no_soft_ranks() -> None:
 def test_values_that_are_not_finite_are_refused() -> None:
     with pytest.raises(UserError, match="finite"):
         measure(spectrum(1.0, float("nan"), 0.1), 10, 3, torch.float32)
+
+
+def test_press_rank_counts_strictly_above_the_tolerance() -> None:
+    assert press_rank(spectrum(2.0, 1.0, 0.5, 0.0), 0.25) == 2
+    assert press_rank(spectrum(0.0, 0.0), 0.1) == 0
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "expected"), [(0.5, 1), (0.3, 2), (0.21, 2), (0.19, 3), (0.05, 4), (0.0, 5)]
+)
+def test_effective_rank_by_hand(epsilon, expected) -> None:
+    # squares 5, 3, 1, .6, .4 of 10: the tails are 5, 2, 1, .4, 0
+    values = spectrum(5.0, 3.0, 1.0, 0.6, 0.4).sqrt()
+    assert effective_rank(values, epsilon) == expected
+
+
+@pytest.mark.parametrize("rank", [stable_rank, participation_ratio, entropy_rank])
+def test_soft_ranks_count_equal_values(rank) -> None:
+    assert rank(spectrum(3.0, 3.0, 3.0, 0.0, 0.0)) == pytest.approx(3)
+    assert rank(spectrum(7.0, 0.0)) == pytest.approx(1)
+
+
+def test_soft_ranks_by_hand() -> None:
+    values = spectrum(2.0, 1.0)
+    assert stable_rank(values) == pytest.approx(5 / 4)
+    assert participation_ratio(values) == pytest.approx(25 / 17)
+    entropy = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
+    assert entropy_rank(values) == pytest.approx(math.exp(entropy))

@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.ranks import effective_rank
 from lmkit.spectra.robustness import (
     Separated,
     count_above,
@@ -73,13 +72,6 @@ def test_values_far_below_the_largest_are_counted_on_their_side_of_the_limit(sha
 def test_a_limit_that_no_decomposition_resolves_is_refused():
     with pytest.raises(UserError, match="is not resolved beside singular values"):
         count_above(torch.eye(4, dtype=torch.float64), 1e-16)
-
-
-@pytest.mark.parametrize("epsilon", [0.3, 1e-2, 1e-3, 1e-7, 1e-12])
-def test_effective_ranks_are_those_of_all_values(epsilon):
-    whole = matrix(40, 30, [1.0, 0.5, 0.1, 1e-3], 1e-9)
-    expected = effective_rank(torch.linalg.svdvals(whole), epsilon)
-    assert separated_effective_rank(split_off(whole, 4), epsilon) == expected
 
 
 def test_an_effective_rank_beyond_what_is_split_off_is_none():

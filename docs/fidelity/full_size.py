@@ -23,7 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.figure_files import to_svg
+from lmkit.presentation.figures import to_svg
 from lmkit.presentation.style import (
     COLUMN,
     DASHES,

@@ -10,7 +10,7 @@ from rich.console import Console
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.styled import p_text
-from lmkit.presentation.tables import Column, counted, listed, number, plain_table
+from lmkit.presentation.tables import Column, counted, decimal, listed, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.results.compare import TwoSets, compare
 from lmkit.results.frame import frame
@@ -77,7 +77,7 @@ def _cell(name: str, value: float) -> str:
     if pd.isna(value):
         return "–"
     is_count = name.startswith("runs") or name == "paired seeds"
-    return f"{value:.0f}" if is_count else number(value, 3).text
+    return f"{value:.0f}" if is_count else decimal(value, 3)
 
 
 def _checked_out(out: object) -> Path | None:

@@ -20,7 +20,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import check_plain_options
 from lmkit.experiment.make import make
 from lmkit.presentation.quantities import rough_duration
-from lmkit.presentation.tables import Row, Table, key_values, number, plain_table
+from lmkit.presentation.tables import Column, Row, Table, decimal, key_values, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.sweeps.axes import GROUP, option_of
 
@@ -111,11 +111,12 @@ def configuration_table(config: dict[str, Any], corpus: Sizes, unit: str) -> Tab
 
 def size_table(sizes: Mapping[str, Size]) -> Table:
     """One row per part; the total is the last."""
-    columns = ("part", "trainable", "in all", "bytes", "forward", "training")
+    names = ("part", "trainable", "in all", "bytes", "forward", "training")
+    columns = [Column(name, is_text=name == "part") for name in names]
     rows: list[Row] = []
     for name, size in sizes.items():
         mflops = (
-            "" if flops is None else number(flops / 1e6, 3)
+            "" if flops is None else decimal(flops / 1e6, 3)
             for flops in (size.forward_flops, size.training_flops)
         )
         rows.append([name, size.trainable, size.parameters, size.num_bytes, *mflops])

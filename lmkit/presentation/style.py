@@ -1,10 +1,10 @@
 """The style of all figures, of single runs and of the report."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
-from typing import TypedDict
+from typing import Any
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -24,20 +24,6 @@ _LEGEND_ROW = 0.17  # inches
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
-class Look(TypedDict):
-    """What distinguishes a line from others, as matplotlib takes it."""
-
-    color: str
-    linestyle: str | tuple[int, tuple[float, ...]]
-
-
-class Mark(TypedDict):
-    """What distinguishes a point from others, as matplotlib takes it."""
-
-    color: str
-    marker: str
-
-
 @contextmanager
 def house_style() -> Iterator[None]:
     """Applies the house style to figures made within. Also a decorator."""
@@ -51,20 +37,20 @@ def figure(size: tuple[float, float] = COLUMN) -> tuple[Figure, Axes]:
     return drawn, drawn.subplots()
 
 
-def looks() -> Iterator[Look]:
+def looks() -> Iterator[dict[str, Any]]:
     """Colour and dashes for one line after another; no two of the first 32 are alike."""
-    for i in cycle(range(len(SERIES) * len(DASHES))):
-        yield {
-            "color": SERIES[i % len(SERIES)],
-            "linestyle": DASHES[(i + i // len(SERIES)) % len(DASHES)],
-        }
+    return _cycled("linestyle", DASHES)
 
 
-def marks() -> Iterator[Mark]:
+def marks() -> Iterator[dict[str, Any]]:
     """Colour and marker for one kind of point after another; no two of the first 64 are alike."""
-    for i in cycle(range(len(SERIES) * len(MARKERS))):
-        marker = MARKERS[(i + i // len(SERIES)) % len(MARKERS)]
-        yield {"color": SERIES[i % len(SERIES)], "marker": marker}
+    return _cycled("marker", MARKERS)
+
+
+def _cycled(name: str, choices: Sequence[object]) -> Iterator[dict[str, Any]]:
+    for i in cycle(range(len(SERIES) * len(choices))):
+        choice = choices[(i + i // len(SERIES)) % len(choices)]
+        yield {"color": SERIES[i % len(SERIES)], name: choice}
 
 
 class _PlainPowers(LogFormatterSciNotation):

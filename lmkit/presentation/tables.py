@@ -3,24 +3,13 @@ are data frames (`styled.py`).
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeVar
-
-T = TypeVar("T")
 
 DASH = "–"
 
 
-class Cell(NamedTuple):
-    """What a reader sees, and what it stands for; None: nothing."""
-
-    text: str
-    value: float | str | None
-
-
-# what a row may hold: plain values become cells of the usual form
-Entry = Cell | float | str | None
+Entry = float | str | None  # what a row may hold; None: nothing
 Row = Sequence[Entry]
 
 
@@ -42,36 +31,20 @@ class Table:
 
     title: str
     columns: list[Column]
-    rows: list[list[Cell]]
+    rows: list[list[str]]
     rules: Collection[int] = ()  # indices of rows above which a line is drawn
     notes: list[str] = field(default_factory=list)  # lines that follow
-
-    @property
-    def has_header(self) -> bool:
-        return any(column.name for column in self.columns)
 
 
 def plain_table(
     title: str, columns: Sequence[Heading], rows: Iterable[Row], rules: Collection[int] = ()
 ) -> Table:
     """A table of these rows, each with one entry per column."""
-    cells = [[as_cell(entry) for entry in row] for row in rows]
-    settled = [_settled(column, [row[i] for row in cells]) for i, column in enumerate(columns)]
+    rows = list(rows)
+    settled = [_settled(column, [row[i] for row in rows]) for i, column in enumerate(columns)]
     shown = [i for i, column in enumerate(settled) if column is not None]
     headings = [column for column in settled if column is not None]
-    return Table(title, headings, [[row[i] for i in shown] for row in cells], rules)
-
-
-def table_over(
-    items: Iterable[T], title: str, columns: Mapping[Heading, Callable[[T], Entry]]
-) -> Table:
-    """A table with one row per item.
-
-    Args:
-        columns: each with a function from an item to its cell.
-    """
-    rows = [[entry(item) for entry in columns.values()] for item in items]
-    return plain_table(title, list(columns), rows)
+    return Table(title, headings, [[_text(row[i]) for i in shown] for row in rows], rules)
 
 
 def key_values(title: str, rows: Iterable[tuple[str, Entry]]) -> Table:
@@ -79,10 +52,10 @@ def key_values(title: str, rows: Iterable[tuple[str, Entry]]) -> Table:
     return plain_table(title, [Column("", is_text=True), Column("", is_text=True)], rows)
 
 
-def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
-    """The column, its alignment decided by its cells; None where it is left out."""
+def _settled(column: Heading, entries: Sequence[Entry]) -> Column | None:
+    """The column, its alignment decided by its entries; None where it is left out."""
     column = Column(column) if isinstance(column, str) else column
-    values = [cell.value for cell in cells if cell.value is not None]
+    values = [entry for entry in entries if entry is not None]
     if column.is_optional and not values:
         return None
     if column.is_text is None:
@@ -91,20 +64,11 @@ def _settled(column: Heading, cells: Sequence[Cell]) -> Column | None:
     return column
 
 
-def as_cell(entry: Entry) -> Cell:
-    """The default cell: integers with commas, other numbers with two digits, a dash for None."""
-    if isinstance(entry, Cell):
-        return entry
-    if isinstance(entry, str):
-        return Cell(entry, entry)
-    if isinstance(entry, int):
-        return Cell(f"{entry:,}", entry)
-    return number(entry)
-
-
-def number(value: float | None, digits: int = 2) -> Cell:
-    """A number with commas and so many digits; a dash where nothing was measured, or published."""
-    return Cell(DASH, None) if value is None else Cell(decimal(value, digits), value)
+def _text(entry: Entry) -> str:
+    """Integers with commas, other numbers with two digits, a dash for None."""
+    if entry is None or isinstance(entry, str):
+        return DASH if entry is None else entry
+    return f"{entry:,}" if isinstance(entry, int) else decimal(entry, 2)
 
 
 def counted(count: int, one: str) -> str:

@@ -40,7 +40,8 @@ class _FittedTable:
 
 def _drawn(table: Table, widths: dict[int, int]) -> rich.table.Table:
     """Some of the columns, by their index, in these widths."""
-    drawn = rich.table.Table(title=Text(table.title), show_header=table.has_header)
+    has_header = any(column.name for column in table.columns)
+    drawn = rich.table.Table(title=Text(table.title), show_header=has_header)
     for i, width in widths.items():
         column = table.columns[i]
         drawn.add_column(
@@ -52,13 +53,13 @@ def _drawn(table: Table, widths: dict[int, int]) -> rich.table.Table:
     for index, row in enumerate(table.rows):
         if index in table.rules:
             drawn.add_section()
-        drawn.add_row(*(Text(row[i].text) for i in widths))
+        drawn.add_row(*(Text(row[i]) for i in widths))
     return drawn
 
 
 def _natural_widths(table: Table) -> list[int]:
     return [
-        max(_width(column.name), *(_width(row[i].text) for row in table.rows), 1)
+        max(_width(column.name), *(_width(row[i]) for row in table.rows), 1)
         for i, column in enumerate(table.columns)
     ]
 
@@ -66,7 +67,7 @@ def _natural_widths(table: Table) -> list[int]:
 def _least_widths(table: Table) -> list[int]:
     widths = []
     for i, column in enumerate(table.columns):
-        cells = max((_width(row[i].text) for row in table.rows), default=1)
+        cells = max((_width(row[i]) for row in table.rows), default=1)
         least = min(cells, _NARROW) if column.is_text else cells
         widths.append(max(least, min(_width(column.name), _NARROW), 1))
     return widths

@@ -11,10 +11,9 @@ from lmkit.analyses.base import Analysis
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
 from lmkit.presentation.style import house_style
 from lmkit.presentation.tables import counted
-from lmkit.report import curves, first_screen, over_option, pretrained, tables
-from lmkit.report.blocks import PageSection
-from lmkit.report.measurements import measurements
-from lmkit.report.page import write_page
+from lmkit.report import curves, first_screen, over_option, tables
+from lmkit.report.measurements import measurements, pretrained
+from lmkit.report.page import PageSection, write_page
 from lmkit.results.against import against_baseline
 from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
@@ -105,7 +104,7 @@ def _models(
 ) -> PageSection:
     folders = {folder.path.name: folder.path for folder in models}
     of_models, drawn = measurements(folders, analyses, left_out)
-    if (ranks := pretrained.pretrained(models, left_out)) is not None:
+    if (ranks := pretrained(models, left_out)) is not None:
         of_models.insert(0, ranks)
     return PageSection("models", "Pretrained models", "", of_models, drawn)
 

@@ -18,14 +18,13 @@ from lmkit.presentation.style import (
     looks,
     over_epochs,
 )
-from lmkit.report.blocks import PANEL, PageFigure
+from lmkit.report.page import PANEL, PageFigure
 from lmkit.results.published import published_curves
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 
 MOST_LINES = 12  # of a figure
-_MOST_POINTS = 800  # of a line
 _BEYOND = 1.5  # of our epochs: where the curves of others end
 
 
@@ -61,8 +60,7 @@ def spectra(shown: dict[str, pd.Series], left_out: dict[str, str]) -> Iterator[P
             continue
         rounding = max(stored.measures.get("resolution", 0.0), 1e-300)
         resolved = stored.relative_S[stored.relative_S >= rounding]
-        index = _thinned(len(resolved))
-        axes.plot(index + 1, resolved[index], label=label, **next(look))
+        axes.plot(np.arange(len(resolved)) + 1, resolved, label=label, **next(look))
         tolerances.add(stored.measures["press_tolerance"])
     for tolerance in tolerances:
         axes.axhline(tolerance, color=SERIES[7], linewidth=0.9, linestyle=":")
@@ -74,13 +72,6 @@ def spectra(shown: dict[str, pd.Series], left_out: dict[str, str]) -> Iterator[P
             "dotted: the tolerance of Press's rank."
         )
         yield PageFigure("spectra", "Spectra of log P", caption, drawn)
-
-
-def _thinned(count: int) -> np.ndarray:
-    """Indices of all values, or of many spread evenly on a log scale."""
-    if count <= _MOST_POINTS:
-        return np.arange(count)
-    return np.unique(np.geomspace(1, count, _MOST_POINTS).round().astype(int)) - 1
 
 
 def training(

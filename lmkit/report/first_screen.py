@@ -9,8 +9,8 @@ from matplotlib.ticker import NullFormatter
 from lmkit.presentation.style import marks
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
-from lmkit.report.blocks import PageFigure, PageTable
 from lmkit.report.curves import MOST_LINES
+from lmkit.report.page import PageFigure, PageTable
 from lmkit.report.tables import APART, baselines_apart
 from lmkit.results.against import LEVEL
 from lmkit.results.stats import correlation

@@ -1,15 +1,15 @@
 """What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.style import Look, legend_below, looks
-from lmkit.report.blocks import PANEL, PageFigure
+from lmkit.presentation.style import legend_below, looks
+from lmkit.report.page import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
 from lmkit.results.labels import value_text
@@ -99,7 +99,7 @@ def _figure(found: dict[str, list[_Line]], contexts: int | None) -> PageFigure:
     return PageFigure("options", "What an option does", caption, drawn)
 
 
-def _draw(axes: Axes, lines: list[_Line], column: str, look: Mapping[str, Look]) -> None:
+def _draw(axes: Axes, lines: list[_Line], column: str, look: Mapping[str, dict[str, Any]]) -> None:
     values = pd.concat([line.points for line in lines])
     for line in lines:
         if column in line.points:

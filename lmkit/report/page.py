@@ -2,24 +2,63 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import pandas as pd
 from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
+from matplotlib.figure import Figure
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.figure_files import for_page, to_pdf, to_svg
+from lmkit.presentation.figures import for_page, to_pdf, to_svg
 from lmkit.presentation.styled import to_html, to_latex
-from lmkit.report.blocks import PageFigure, PageSection, PageTable
 from lmkit.runs.atomic import remove_leftovers, replace_atomically
 from lmkit.runs.lock import RunLock
 
 PAGE = "index.html"
+PANEL = (3.9, 2.5)  # inches: four figures stand side by side
 _OWN = "Made by lmkit from the runs' folders"  # in its last line
 _FILES = re.compile(r'<a href="((?:tables|figures)/[^"/]+)">')
 
+_TEMPLATES = Environment(loader=PackageLoader("lmkit.report", "."), autoescape=True,
+                         trim_blocks=True, lstrip_blocks=True)  # fmt: skip
+
 Fields = dict[str, object]  # what the template reads
+
+
+@dataclass(frozen=True)
+class PageTable:
+    """A table: as a reader sees it, and its numbers."""
+
+    key: str  # begins the names of its files
+    title: str
+    text: pd.DataFrame
+    values: pd.DataFrame  # of the CSV, in full precision
+    notes: Sequence[str] = ()
+    classes: pd.DataFrame | None = None  # of style sheets, by cell
+    is_folded: bool = False
+
+
+@dataclass(frozen=True)
+class PageFigure:
+    """A figure."""
+
+    key: str
+    title: str
+    caption: str
+    figure: Figure
+
+
+@dataclass(frozen=True)
+class PageSection:
+    """What is said of one setting."""
+
+    key: str
+    title: str
+    lead: str = ""
+    tables: Sequence[PageTable] = ()
+    figures: Sequence[PageFigure] = ()
 
 
 def write_page(
@@ -53,9 +92,7 @@ def write_page(
         remove_leftovers(out / "tables")
         remove_leftovers(out / "figures")
         _write(out / "tables" / "runs.csv", runs.to_csv().encode())
-        templates = Environment(loader=PackageLoader("lmkit.report", "."), autoescape=True,
-                                trim_blocks=True, lstrip_blocks=True)  # fmt: skip
-        html = templates.get_template("page.html").render(
+        html = _TEMPLATES.get_template("page.html").render(
             title=title,
             about=about,
             sentences=sentences,

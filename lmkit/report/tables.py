@@ -7,7 +7,7 @@ import pandas as pd
 
 from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
 from lmkit.presentation.tables import DASH, counted, decimal, joined
-from lmkit.report.blocks import PageTable
+from lmkit.report.page import PageTable
 from lmkit.results.frame import ranks_in
 from lmkit.results.groups import most_contexts, summary
 from lmkit.results.published import method_differences, published
@@ -169,8 +169,11 @@ def _beside(
 
 def _methods(runs: pd.DataFrame) -> dict[str, str]:
     """The columns of perplexities by a method, `evaluate_cache_test.ppl`, and their headings."""
-    named = {c: _METHOD.fullmatch(c) for c in runs.columns if runs[c].notna().any()}
-    found = {c: f"{of['split']}, {of['method']}" for c, of in named.items() if of is not None}
+    found = {
+        c: f"{of['split']}, {of['method']}"
+        for c in runs.columns
+        if (of := _METHOD.fullmatch(c)) is not None and runs[c].notna().any()
+    }
     return dict(sorted(found.items(), key=lambda each: each[1], reverse=True))
 
 

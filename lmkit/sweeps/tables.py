@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from lmkit.presentation.quantities import duration
-from lmkit.presentation.tables import Cell, Column, counted, number, table_over
+from lmkit.presentation.tables import Column, counted, decimal, plain_table
 from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import typed
@@ -25,20 +25,27 @@ def console() -> Console:
 
 def show_standings(console: Console, name: str, standings: Sequence[Standing]) -> None:
     """One row per point: its state and what is known of it."""
-    table = table_over(
-        standings,
-        name,
-        {
-            Column("point", is_text=True): lambda each: each.point.label,
-            Column("state", is_text=True): lambda each: each.state,
-            Column("epoch", is_optional=True): lambda each: each.epoch,
-            Column("valid ppl", is_optional=True): lambda each: number(each.valid_ppl),
-            Column("test ppl", is_optional=True): lambda each: number(each.test_ppl),
-            Column("Press rank", is_optional=True): lambda each: each.press_rank,
-            Column("s/epoch", is_optional=True): lambda each: number(each.seconds_per_epoch, 1),
-            Column("left at most", is_optional=True): _left,
-        },
-    )
+    columns = [
+        Column("point", is_text=True),
+        Column("state", is_text=True),
+        *(Column(name, is_optional=True) for name in ("epoch", "valid ppl", "test ppl")),
+        Column("Press rank", is_optional=True),
+        *(Column(name, is_text=False, is_optional=True) for name in ("s/epoch", "left at most")),
+    ]
+    rows = [
+        [
+            each.point.label,
+            each.state,
+            each.epoch,
+            each.valid_ppl,
+            each.test_ppl,
+            each.press_rank,
+            None if each.seconds_per_epoch is None else decimal(each.seconds_per_epoch, 1),
+            _left(each),
+        ]
+        for each in standings
+    ]
+    table = plain_table(name, columns, rows)
     console.print(to_terminal(table))
 
 
@@ -85,6 +92,6 @@ def estimate_line(estimate: Estimate) -> str:
     return line
 
 
-def _left(standing: Standing) -> Cell | None:
+def _left(standing: Standing) -> str | None:
     seconds = standing.seconds_left if standing.state == "running" else None
-    return None if seconds is None else Cell(duration(seconds), seconds)
+    return None if seconds is None else duration(seconds)

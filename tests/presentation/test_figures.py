@@ -6,8 +6,15 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from lmkit.presentation import figures
-from lmkit.presentation.figure_files import for_page, to_pdf, to_svg
+from lmkit.presentation.figures import (
+    curves,
+    for_page,
+    save,
+    spectrum,
+    to_pdf,
+    to_svg,
+    transform_curve,
+)
 from lmkit.presentation.style import (
     INK,
     SERIES,
@@ -59,15 +66,15 @@ def test_figures_of_a_run_are_of_the_house_and_leave_the_users_settings_alone(tm
         for e in (1, 2, 3)
     ]  # fmt: skip
     drawn = {
-        "curves": figures.curves([*rows, {"epoch": 3, "test/ppl": 70.0}], 20.0, "run"),
-        "spectrum": figures.spectrum(np.array([4.0, 2.0, 0.0]), 1e-5, 0.0, "run"),
-        "transform": figures.transform_curve(np.arange(3.0), np.arange(3.0) ** 2, "run"),
+        "curves": curves([*rows, {"epoch": 3, "test/ppl": 70.0}], 20.0, "run"),
+        "spectrum": spectrum(np.array([4.0, 2.0, 0.0]), 1e-5, 0.0, "run"),
+        "transform": transform_curve(np.arange(3.0), np.arange(3.0) ** 2, "run"),
     }
     assert dict(matplotlib.rcParams) == before
     for name, each in drawn.items():
         (axes,) = each.axes
         assert not axes.spines["top"].get_visible()
-        figures.save(each, tmp_path / f"{name}.svg")
+        save(each, tmp_path / f"{name}.svg")
         ElementTree.parse(tmp_path / f"{name}.svg")
     (axes,) = drawn["curves"].axes
     lines = {line.get_label(): line.get_xdata() for line in axes.lines}

@@ -5,11 +5,10 @@ from rich.console import Console
 
 from lmkit.presentation import styled
 from lmkit.presentation.tables import (
-    Cell,
     Table,
     counted,
+    decimal,
     key_values,
-    number,
     plain_table,
 )
 from lmkit.presentation.terminal import to_terminal
@@ -18,7 +17,7 @@ TEXT = pd.DataFrame({"test": ["56.80 ± 0.11", "−1.50"]}, index=["LMS-PLIF†_
 
 
 def test_what_rounds_to_0_has_no_sign():
-    assert [number(value, 2).text for value in (-0.004, -0.006, 0.0)] == ["0.00", "−0.01", "0.00"]
+    assert [decimal(value, 2) for value in (-0.004, -0.006, 0.0)] == ["0.00", "−0.01", "0.00"]
     assert [styled.signed(value) for value in (0.004, -0.006, 1.0)] == ["0.00", "−0.01", "+1.00"]
 
 
@@ -48,11 +47,9 @@ def test_latex_is_booktabs_and_takes_no_letter_for_its_own():
     assert r"\caption{x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y}" in odd
 
 
-def test_plain_values_become_the_usual_cells_and_decide_where_a_column_stands():
+def test_plain_values_have_their_usual_texts_and_decide_where_a_column_stands():
     table = plain_table("t", ["run", "seed", "ppl", "why"], [["a", 1234, 57.126, None]])
-    assert [cell.text for cell in table.rows[0]] == ["a", "1,234", "57.13", "–"]
-    assert table.rows[0][0] == Cell("a", "a")
-    assert table.rows[0][3] == Cell("–", None)
+    assert table.rows[0] == ["a", "1,234", "57.13", "–"]
     assert [column.is_text for column in table.columns] == [True, False, False, False]
 
 

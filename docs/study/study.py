@@ -20,6 +20,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
+
 from lmkit.runs.atomic import replace_text
 
 FOLDER = Path(__file__).resolve().parent
@@ -36,9 +38,8 @@ PROJECT = FOLDER.parents[1] / "README.md"
 BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 
 
-def written() -> dict[Path, str]:
-    """The texts and the figures, by the files that have them."""
-    kept = read(KEPT)
+def written(kept: pd.DataFrame) -> dict[Path, str]:
+    """The texts and the figures of these runs, by the files that have them."""
     known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
     return {
         FOLDER / "figures/heads.svg": by_head(kept),
@@ -94,7 +95,7 @@ def main() -> None:
     elif args.command == "compare":
         compare((KEPT, FIRST / "runs"), args.runs)
     else:
-        for path, text in written().items():
+        for path, text in written(read(KEPT)).items():
             replace_text(path, text)
 
 

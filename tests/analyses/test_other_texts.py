@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.analyses.base import measured
 from lmkit.analyses.rank import Rank
-from lmkit.analyses.stored import measured
 from lmkit.data.corpus import TextCorpus
 from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import Text
@@ -15,6 +15,7 @@ from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder, read_finished
 from tests import tiny
 
+pytestmark = pytest.mark.usefixtures("undrawn")
 WORDS = [f"w{i}" for i in range(30)]
 SMALL = ["data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null", "max_epochs=1"]
 SMALL += ["callbacks.spectrum=null", "trunk.emb_dim=12", "trunk.out_dim=12", "trunk.hidden_dim=12"]
@@ -71,8 +72,9 @@ def files(folder: RunFolder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in found if not path.name.startswith("decoder")}
 
 
-@pytest.mark.parametrize("how", ["data_root", "edited"])
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    ("command", "how"), [*((command, "data_root") for command in COMMANDS), ("rank", "edited")]
+)
 def test_another_text_overwrites_nothing(command, how, place, lmkit):
     path = run_in(place)
     folder, own = RunFolder(path), place / "own"

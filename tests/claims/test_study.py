@@ -169,8 +169,8 @@ def test_nothing_is_asked_for_but_sweeps_where_nothing_was_trained():
     assert all("multirun_sweeps" in line for line in commands)
 
 
-def test_its_texts_are_their_templates_with_the_kept_runs():
-    for path, text in study.written().items():
+def test_its_texts_are_their_templates_with_the_kept_runs(kept):
+    for path, text in study.written(kept).items():
         assert path.read_text("utf-8") == text, path
 
 
@@ -206,8 +206,8 @@ def test_ten_heads_stand_in_its_table_with_four_fresh_seeds_each(kept):
     assert set(seeds) == {4}
 
 
-def test_a_straight_transform_has_no_bend(kept, tmp_path):
-    run = kept[kept["label"] == "GSS (c=1.5)"].iloc[[0]].assign(folder=str(tmp_path))
+def test_a_straight_transform_has_no_bend(tmp_path):
+    run = pd.DataFrame({"folder": [str(tmp_path)]})
     assert texts._slope_and_bend(run) is None
     logits = np.linspace(-3, 3, 31)
     content = {
@@ -219,8 +219,7 @@ def test_a_straight_transform_has_no_bend(kept, tmp_path):
     assert texts._slope_and_bend(run) == pytest.approx((2, 0), abs=1e-9)
 
 
-@pytest.mark.parametrize("family", ["gpt2", "llama"])
-def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatch, lmkit):
+def test_a_pretrained_trunk_is_one_that_lmkit_reads(tmp_path, monkeypatch, lmkit):
     pytest.importorskip("transformers")
     import pretrained_trunks
 
@@ -228,11 +227,11 @@ def test_a_pretrained_trunk_is_one_that_lmkit_reads(family, tmp_path, monkeypatc
         (tmp_path / f"{split}.txt").write_text("the cat sat on the mat , and slept\n" * 150)
     monkeypatch.setattr(pretrained_trunks, "VOCABULARY", 270)
     monkeypatch.setattr(torch, "set_num_threads", lambda count: None)
-    monkeypatch.setattr(sys, "argv", ["", family, str(tmp_path), str(tmp_path / family)])
+    monkeypatch.setattr(sys, "argv", ["", "llama", str(tmp_path), str(tmp_path / "llama")])
     pretrained_trunks.main()
     monkeypatch.chdir(tmp_path)
-    lmkit("rank", f"hf={family}", "text=valid.txt", "contexts=90")
-    (measured,) = Path("pretrained", family, "analysis").glob("rank_valid*.json")
+    lmkit("rank", "hf=llama", "text=valid.txt", "contexts=90")
+    (measured,) = Path("pretrained/llama/analysis").glob("rank_valid*.json")
     assert parse_json(measured.read_bytes())["spectrum"]["num_contexts"] == 90
 
 

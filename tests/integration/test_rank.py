@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
+from lmkit.analyses.base import measured
 from lmkit.analyses.divergence import Divergence
 from lmkit.analyses.rank import Rank, Ranks
-from lmkit.analyses.stored import measured
 from lmkit.experiment.load import load_run
 from lmkit.runs.folder import RunFolder
 from tests.language_models import log_prob_matrix

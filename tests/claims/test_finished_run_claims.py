@@ -18,13 +18,6 @@ def mine(three: list[RunFolder], lmkit: Lmkit) -> None:
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_report_counts_the_runs_on_its_page(printed, three):
-    (three[0].path / "result.json").unlink()
-    said = printed("report", "runs=mine", "out=page")
-    assert "it has not finished 2 runs: page/index.html" in said
-
-
-@pytest.mark.usefixtures("undrawn")
 def test_commands_take_runs_in_the_same_words(printed, refused, tmp_path):
     assert "3 runs: page/index.html" in printed("report", "runs=mine", "out=page")
     assert "2 runs: page/index.html" in printed("report", "runs='runs head:softmax'", "out=page")
@@ -53,6 +46,3 @@ def test_evaluation_of_several_runs(lmkit, three, printed):
         assert f"{content['ppl']:.5g}" in shown
     lmkit("evaluate", "run='runs head:gss'", "method=cache", "method.window=20", "split=valid")
     assert len(list(Path("runs").glob("*/analysis/evaluate_cache_valid.json"))) == 1
-
-
-FINETUNE = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "lr=2")

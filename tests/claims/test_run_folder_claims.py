@@ -49,27 +49,23 @@ def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, train
     assert matched(run) == {*listed()} - CHOSEN
 
 
-def test_the_provenance_is_of_before_the_training(lmkit, run, monkeypatch):
-    def made_by(*_):
-        return {"checkpoints": len([*Path("runs").glob("*/checkpoints/*")])}
-
-    monkeypatch.setattr("lmkit.experiment.conclusion.provenance", made_by)
-    lmkit("train", *TINY)
-    assert run().read_result().provenance == {"checkpoints": 0}
-    assert run().best.exists()
-
-
-def test_the_provenance_names_the_versions_of_the_code_that_a_run_resumed_from(
+def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_resumed_from(
     lmkit, run, monkeypatch
 ):
     def of(commit: str) -> dict[str, object]:
         return {"code_sha256": commit, "git": {"commit": commit, "dirty": False}}
 
+    def provenance(*_: object) -> dict[str, object]:
+        checkpoints.append(len([*Path("runs").glob("*/checkpoints/*")]))
+        return of(commit)
+
+    checkpoints = []
+    monkeypatch.setattr("lmkit.experiment.conclusion.provenance", provenance)
     for epochs, commit in enumerate("aabb", 1):
-        monkeypatch.setattr("lmkit.experiment.conclusion.provenance", lambda *_, c=commit: of(c))
         lmkit("train", *TINY, f"max_epochs={epochs}")
         earlier = {} if commit == "a" else {"earlier_code": [of("a")]}
         assert run().read_result().provenance == of(commit) | earlier
+    assert checkpoints == [0, 2, 2, 2]
 
 
 def test_a_learned_transform_has_its_figure(toy_run):

@@ -65,7 +65,6 @@ def test_what_needs_a_checkpoint_says_which_line_trains_the_run_anew(lmkit, refu
     for command in (
         ("evaluate", f"run={where}"),
         ("evaluate", f"run={where}", "checkpoint=last"),
-        ("rank", f"run={where}"),
         ("finetune", f"run={where}", "logger=csv"),
     ):
         message = refused(*command)

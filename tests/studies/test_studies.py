@@ -10,11 +10,15 @@ import torch
 from lmkit.studies.degenerate import ConvExperts, DenseExperts, singular_values
 from lmkit.studies.mode_matching import against_softmax, dirichlet_log_probs, score
 
-TINY = (
-    *("heads=[Softmax,MoS + GSS]", "alphas=[0.1]", "seeds=2", "num_contexts=20"),
-    *("num_words=12", "dims=[2,4]", "more_words=[8]", "words_dim=2", "steps=120"),
-    *("num_experts=2", "knots=20", "units=2"),
-)
+TINY = {
+    "gss_pieces": ("points=21",),
+    "degenerate": ("width=16", "experts=[2,4]", "inputs=3", "draws=2", "image_side=3"),
+    "mode_matching": (
+        *("heads=[Softmax,MoS + GSS]", "alphas=[0.1]", "seeds=2", "num_contexts=20"),
+        *("num_words=12", "dims=[2,4]", "more_words=[8]", "words_dim=2", "steps=120"),
+        *("num_experts=2", "knots=20", "units=2"),
+    ),
+}
 
 
 @pytest.fixture
@@ -35,7 +39,7 @@ def rows(lmkit, monkeypatch, tmp_path):
 def test_gss_is_farthest_from_its_pieces_at_the_knee(rows):
     """By |k - 1| ln 2 (Parthiban et al. 2021, equations 2 and 3), with more slopes than colours."""
     slopes = [1 + i / 10 for i in range(12)]
-    found = rows("gss_pieces", "c=[0.0]", f"k={slopes}".replace(" ", ""), "points=21")
+    found = rows("gss_pieces", "c=[0.0]", f"k={slopes}".replace(" ", ""), *TINY["gss_pieces"])
     gaps = (found["smooth"] - found["pieces"]).abs().groupby(found["k"]).max()
     assert gaps.to_dict() == pytest.approx({k: (k - 1) * math.log(2) for k in slopes})
 
@@ -72,7 +76,7 @@ def test_convolutions_are_dense_experts_at_every_position(gates):
 
 
 def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):
-    found = rows("mode_matching", *TINY)
+    found = rows("mode_matching", *TINY["mode_matching"])
     assert len(found) == 2 * 3 * 2
     ranks = (found["rank"] - found["dim"]).groupby(found["head"]).max()
     assert ranks["Softmax"] <= 2 < ranks["MoS + GSS"]
@@ -84,7 +88,7 @@ def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):
 @pytest.mark.filterwarnings("error")
 def test_what_is_given_twice_counts_once_and_one_pair_has_no_p(rows):
     options = ("heads=[Softmax,MoS + GSS,Softmax]", "alphas=[0.1,0.1]", "seeds=1", "more_words=[]")
-    found = rows("mode_matching", *TINY, *options, "dims=[2]", "steps=2")
+    found = rows("mode_matching", *TINY["mode_matching"], *options, "dims=[2]", "steps=2")
     assert list(found["head"]) == ["Softmax", "MoS + GSS"]
 
 

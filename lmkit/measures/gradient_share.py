@@ -150,8 +150,7 @@ UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured
 class Bottleneck(NamedTuple):
     """The gradient bottleneck of a head: its `LogitUpdate`, and shares ||Q Q^T g|| / ||g||.
 
-    What concerns the shares is None where the logits
-    are not products of contexts with one decoder.
+    What concerns the shares is None where the logits are not products of contexts with one decoder.
     """
 
     num_contexts: int

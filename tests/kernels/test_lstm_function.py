@@ -103,16 +103,6 @@ def test_backward_twice_gives_the_same_bits():
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 
-def test_frozen_weights_get_no_gradient_and_change_no_other():
-    inputs = layer_inputs(6, 3, 4, 5, torch.float64)
-    full = torch.autograd.grad(lstm_layer(*inputs)[0].sum(), inputs)
-    inputs[3].requires_grad_(False)
-    rest = [x for x in inputs if x.requires_grad]
-    part = torch.autograd.grad(lstm_layer(*inputs)[0].sum(), rest)
-    expected = [grad for grad, x in zip(full, inputs, strict=True) if x.requires_grad]
-    assert all(torch.equal(a, b) for a, b in zip(part, expected, strict=True))
-
-
 @pytest.mark.parametrize("onednn", [False, True], ids=["mkl", "onednn"])
 @pytest.mark.parametrize("hidden", [FUNCTION_FROM_UNITS - 1, FUNCTION_FROM_UNITS])
 def test_a_wide_layer_trains_by_it_and_evaluates_by_torch(hidden, onednn, monkeypatch):

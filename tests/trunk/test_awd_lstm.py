@@ -1,4 +1,4 @@
-"""The AWD-LSTM trunk against a plain loop and torch.nn.LSTM; its state, start and precision.
+"""The AWD-LSTM trunk against torch.nn.LSTM; its state, start, precision and dropouts.
 
 Shapes: T window length, B batch, E embedding, H hidden, D trunk output, V vocabulary.
 """
@@ -21,6 +21,7 @@ ALL_DROPOUTS = {
     "weight_dropout": 0.5,
     "embedding_noise": 0.1,
 }
+ONE_LAYER = {"num_words": V, "emb_dim": 40, "hidden_dim": H, "out_dim": D, "num_layers": 1}
 
 
 def trunk(num_layers: int = 3, **dropouts: float) -> AWDLSTM:
@@ -37,41 +38,6 @@ def random_state(*dims: int) -> list[tuple[Tensor, Tensor]]:
         (torch.rand(1, B, d, dtype=torch.float64) - 0.5, torch.randn(1, B, d, dtype=torch.float64))
         for d in dims
     ]
-
-
-def plain_lstm(layer: LSTMLayer, x_TBD: Tensor, h: Tensor, c: Tensor):
-    """PyTorch's documented equations, gate by gate, in the order i, f, g, o."""
-    weights_ih, weights_hh = layer.weight_ih.chunk(4), layer.weight_hh.chunk(4)
-    biases = (layer.bias_ih + layer.bias_hh).chunk(4)
-    outputs = []
-    for x in x_TBD:
-        i, f, g, o = (
-            x @ w.T + h @ u.T + b for w, u, b in zip(weights_ih, weights_hh, biases, strict=True)
-        )
-        c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
-        h = torch.sigmoid(o) * torch.tanh(c)
-        outputs.append(h)
-    return torch.stack(outputs), h, c
-
-
-@pytest.mark.parametrize("steps", [1, T])
-def test_a_layer_is_the_documented_equations_in_value_and_every_gradient(steps):
-    layer = LSTMLayer(E, H, 0.0).double()
-    x_TBD = torch.randn(steps, B, E, dtype=torch.float64, requires_grad=True)
-    ((h, c),) = random_state(H)
-    h.requires_grad_(), c.requires_grad_()
-    output, (last_h, last_c) = layer(x_TBD, (h, c))
-    expected, expected_h, expected_c = plain_lstm(layer, x_TBD, h[0], c[0])
-    torch.testing.assert_close(output, expected)
-    torch.testing.assert_close(last_h[0], expected_h)
-    torch.testing.assert_close(last_c[0], expected_c)
-    mix = torch.randn_like(output)
-    inputs = [x_TBD, h, c, *layer.parameters()]
-    found = torch.autograd.grad((output * mix).sum() + last_c.pow(2).sum(), inputs)
-    plain = torch.autograd.grad((expected * mix).sum() + expected_c.pow(2).sum(), inputs)
-    assert len(plain) == 7
-    for a, b in zip(found, plain, strict=True):
-        torch.testing.assert_close(a, b)
 
 
 def test_layers_are_torch_nn_lstms_of_the_same_weights():
@@ -94,6 +60,7 @@ def test_two_windows_equal_one_long_window_in_evaluation(cut):
     model = trunk(**ALL_DROPOUTS).double().eval()
     tokens_TB = tokens()
     whole = model(tokens_TB, model.initial_state(B))
+    assert torch.equal(whole.dropped_TBD, whole.raw_TBD)
     first = model(tokens_TB[:cut], model.initial_state(B))
     second = model(tokens_TB[cut:], first.state)
     torch.testing.assert_close(torch.cat([first.raw_TBD, second.raw_TBD]), whole.raw_TBD)
@@ -103,25 +70,6 @@ def test_two_windows_equal_one_long_window_in_evaluation(cut):
     assert not torch.allclose(
         model(tokens_TB[cut:], model.initial_state(B)).raw_TBD[:1], second.raw_TBD[:1]
     )
-
-
-def test_the_state_before_a_text_is_zero_and_has_each_layers_size():
-    state = trunk().double().initial_state(B)
-    assert [tuple(x.shape for x in layer) for layer in state] == [
-        ((1, B, d), (1, B, d)) for d in (H, H, D)
-    ]
-    assert all(x.dtype == torch.float64 and not x.any() for layer in state for x in layer)
-
-
-def test_evaluation_draws_nothing_and_repeats_itself():
-    model = trunk(**ALL_DROPOUTS).eval()
-    tokens_TB, before = tokens(), torch.get_rng_state()
-    first, second = (model(tokens_TB, model.initial_state(B)) for _ in range(2))
-    torch.set_rng_state(before)
-    again = model(tokens_TB, model.initial_state(B))
-    assert torch.equal(torch.get_rng_state(), before)
-    assert torch.equal(first.raw_TBD, second.raw_TBD)
-    assert torch.equal(first.dropped_TBD, again.raw_TBD)
 
 
 def test_initialised_as_published():
@@ -214,3 +162,89 @@ def test_bf16_needs_no_onednn(monkeypatch, with_gradient):
         output, _ = layer(x, state)
     torch.testing.assert_close(output.float(), wanted, atol=0.02, rtol=0.02)
     assert not torch.equal(output.float(), wanted)  # products take bf16
+
+
+def test_drop_connect_has_one_mask_a_window_on_the_hidden_to_hidden_weight_alone():
+    """Every time step sees the same dropped weight: the window is a plain LSTM of it."""
+    layer, p = LSTMLayer(E, H, 0.5).double(), 0.5
+    x_TBD = torch.randn(T, B, E, dtype=torch.float64)
+    state = torch.rand(1, B, H, dtype=torch.float64), torch.zeros(1, B, H, dtype=torch.float64)
+    masks = []
+    for _ in range(2):
+        output, _ = layer(x_TBD, state)
+        mix = torch.randn_like(output)
+        grads = torch.autograd.grad((output * mix).sum(), list(layer.parameters()))
+        found = dict(zip(layer.state_dict(), grads, strict=True))
+        masks.append(found["weight_hh"] != 0)  # a connection used in any step has a gradient
+        plain = LSTMLayer(E, H, 0.0).double()
+        dropped_hh = layer.weight_hh.detach() * masks[-1] / (1 - p)
+        plain.load_state_dict(layer.state_dict() | {"weight_hh": dropped_hh})
+        expected, _ = plain(x_TBD, state)
+        torch.testing.assert_close(output, expected)
+        grads = torch.autograd.grad((expected * mix).sum(), list(plain.parameters()))
+        for name, grad in zip(plain.state_dict(), grads, strict=True):
+            if name == "weight_hh":
+                grad = grad * masks[-1] / (1 - p)
+            torch.testing.assert_close(found[name], grad)
+    assert 0.3 < masks[0].double().mean() < 0.7
+    assert not torch.equal(*masks)
+    assert {layer.weight_dropout for layer in trunk(weight_dropout=0.5).layers} == {0.5}
+
+
+def noise_of(**dropouts: float) -> Tensor:
+    """What the embedding of a trunk in training is, less the plain embedding."""
+    model = AWDLSTM(**ONE_LAYER, **dropouts)
+    inputs = []
+    model.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    tokens_TB = torch.randint(V, (50, 20))
+    model(tokens_TB, model.initial_state(20))
+    return (inputs[0] - model.embedding_weight[tokens_TB]).detach()
+
+
+def test_embedding_noise_is_gaussian_with_the_given_deviation():
+    noise = noise_of(embedding_noise=0.3)
+    n = noise.numel()  # 40,000
+    assert abs(noise.std() / 0.3 - 1) < 5 / math.sqrt(2 * n)
+    assert abs(noise.mean()) < 5 * 0.3 / math.sqrt(n)
+    kurtosis = (noise / 0.3).pow(4).mean()
+    assert abs(kurtosis - 3) < 5 * math.sqrt(96 / n)
+    # drawn anew for every step, column and dimension
+    assert abs(noise[0].std() / 0.3 - 1) < 5 / math.sqrt(2 * 800)
+    assert noise.unique().numel() > 0.99 * n
+    assert not noise_of().any()
+
+
+def test_embedding_noise_comes_before_the_locked_dropout():
+    model = AWDLSTM(**ONE_LAYER, input_dropout=0.5, embedding_noise=1.0)
+    inputs = []
+    model.layers[0].register_forward_pre_hook(lambda _, args: inputs.append(args[0]))
+    model(tokens(), model.initial_state(B))
+    dropped = inputs[0] == 0
+    assert 0.3 < dropped.double().mean() < 0.7
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
+
+
+@pytest.mark.parametrize(
+    ("option", "places"),
+    [("input_dropout", {0}), ("hidden_dropout", {1, 2}), ("output_dropout", {3})],
+)
+def test_locked_dropouts_act_where_their_names_say(option, places):
+    """Places: inputs of the three layers, then the output."""
+    model = trunk(**{option: 0.5})
+    passed, left = [], []
+    for layer in model.layers:
+        layer.register_forward_pre_hook(lambda _, args: passed.append(args[0]))
+        layer.register_forward_hook(lambda _, __, out: left.append(out[0]))
+    tokens_TB = tokens()
+    output = model(tokens_TB, model.initial_state(B))
+    before = [model.embedding_weight[tokens_TB], *left]
+    after = [*passed, output.dropped_TBD]
+    assert torch.equal(output.raw_TBD, left[-1])
+    for place, (x, y) in enumerate(zip(before, after, strict=True)):
+        if place in places:
+            kept = y != 0
+            torch.testing.assert_close(y, 2 * x * kept)
+            assert torch.equal(kept, kept[:1].expand_as(kept))
+            assert 0.2 < kept.double().mean() < 0.8
+        else:
+            assert torch.equal(x, y)

@@ -75,13 +75,6 @@ def test_embedding_dropout_gives_the_gradient_to_kept_words_alone():
     assert torch.equal(weight_VE.grad, counts * scale)
 
 
-def test_embedding_dropout_leaves_the_weight_that_a_decoder_shares():
-    weight_VE = torch.rand(50, 4)
-    before = weight_VE.clone()
-    embedding_dropout(torch.arange(50).view(5, 10), weight_VE, 0.5, training=True)
-    assert torch.equal(weight_VE, before)
-
-
 @pytest.mark.parametrize("p", RATES)
 def test_drop_connect_drops_single_connections(p):
     weight = torch.rand(200, 150) + 0.5

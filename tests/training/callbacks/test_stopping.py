@@ -7,9 +7,11 @@ import pytest
 import pytorch_lightning as pl
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.definition import define
+from lmkit.experiment.objects import make_epoch_end
 from lmkit.training.callbacks.stopping import NonMonotoneStop, Patience, Stopping
 from lmkit.training.triggers import AtEpoch, Never
-from tests.tiny import TINY, trained
+from tests.tiny import composed
 
 
 class Script(pl.Callback):
@@ -103,8 +105,11 @@ def test_impossible_min_delta_names_the_option(value):
         Patience(2, value)
 
 
-def test_impossible_min_delta_is_refused_where_the_run_has_finished_too(tmp_path):
-    patient = (*TINY, "max_epochs=6", "patience=1")
-    assert trained(tmp_path, *patient, "stopping.min_delta=100").read_result().budget.epochs < 6
+def test_a_configuration_gives_patience_and_min_delta():
+    stopping = make_epoch_end(composed("patience=3", "stopping.min_delta=0.5")).stopping
+    assert (stopping.epochs, stopping.min_delta) == (3, 0.5)
+
+
+def test_impossible_min_delta_is_refused_before_it_is_known_whether_the_run_has_finished():
     with pytest.raises(UserError, match=r"stopping\.min_delta must be"):
-        trained(tmp_path, *patient, "stopping.min_delta=null")
+        define(composed("stopping.min_delta=null"))

@@ -203,6 +203,19 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
 
 
 @pytest.fixture(scope="session")
+def trained_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a Softmax run and one of MoS + PLIF, for all tests: not to be written to."""
+    from tests.tiny import SMALL, trained
+
+    path = tmp_path_factory.mktemp("runs")
+    options = (*SMALL, "callbacks.spectrum=null", "max_epochs=2")
+    mos = ("name=mos", "head/mixture=softmaxes", "head.mixture.num_experts=3")
+    trained(path, *options)
+    trained(path, *options, *mos, "head/transform=plif", "head.transform.knots=100")
+    return path
+
+
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
     """Writes a finished run into a folder of runs; what is not said is as published on PTB."""
 

@@ -143,9 +143,6 @@ def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made
     ("overrides", "message"),
     [
         (["trunk.window=0"], r"trunk\.window must be a whole number of at least 2, but is 0"),
-        (["trunk.window=8.5"], r"trunk\.window must be a whole number of at least 2, but is 8\.5"),
-        (["trunk.window=99"], r"trunk\.window=99 is more than the 32 tokens that the model can"),
-        (["trunk.stride=0"], r"trunk\.stride must be a whole number of at least 1, but is 0"),
         (["trunk.stride=x"], r"trunk\.stride must be a whole number of at least 1, but is 'x'"),
         (["trunk.stride=25"], r"trunk\.stride=25 must be at most 24 with windows of 24"),
         (["trunk.of=hf:./nowhere"], r"trunk\.of=hf:\./nowhere is no folder"),

@@ -97,17 +97,17 @@ def _reader(log: Path, slow_s: float) -> None:
         file.write("right\n" if torch.equal(found, values()) else "wrong\n")
 
 
-def test_thirty_processes_compute_once(tmp_path):
+def test_eight_processes_compute_once(tmp_path):
     log, context = tmp_path / "log", multiprocessing.get_context("fork")
-    readers = [context.Process(target=_reader, args=(log, 1.0)) for _ in range(30)]
+    readers = [context.Process(target=_reader, args=(log, 1.0)) for _ in range(8)]
     for reader in readers:
         reader.start()
     for reader in readers:
         reader.join(60)
     lines = log.read_text().splitlines()
     assert lines.count("computed") == 1
-    assert lines.count("right") == 30
-    assert len(lines) == 31
+    assert lines.count("right") == 8
+    assert len(lines) == 9
     assert not lock_of(contents().path).exists()
 
 

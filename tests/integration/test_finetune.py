@@ -73,6 +73,12 @@ def test_the_first_run_is_not_written_to_and_pointed_at(first):
     theirs = yaml.safe_load(first.config.read_text())
     for section in ("data", "trunk", "head", "objective", "optimizer", "windows", "seed"):
         assert config[section] == theirs[section]
+    # finished, it is skipped, and goes on under a larger budget
+    written = child.last.stat().st_mtime_ns
+    assert finetuned(first, "max_epochs=1").path == child.path
+    assert child.last.stat().st_mtime_ns == written
+    finetuned(first, "max_epochs=2")
+    assert child.read_result().budget.epochs == 2
 
 
 def test_averages_from_the_first_step_on_beginning_with_the_best_weights(child, toy_run):
@@ -139,15 +145,6 @@ def test_kills_change_no_bit(toy_run, tmp_path):
     kills = sum(kill_after(killed, 1, moments.uniform(0, 0.05)) for _ in range(4))
     assert kills >= 1, "the run ended before it could be killed"
     assert_same_run(reference, to_the_end(killed))
-
-
-def test_finished_it_is_skipped_and_a_larger_budget_goes_on(toy_run, tmp_path):
-    child = finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=1")
-    before = child.last.stat().st_mtime_ns
-    assert finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=1").path == child.path
-    assert child.last.stat().st_mtime_ns == before
-    finetuned(toy_run, f"runs_dir={tmp_path}", "max_epochs=2")
-    assert child.read_result().budget.epochs == 2
 
 
 def test_other_commands_take_it_for_the_run_that_it_is(child):

@@ -93,15 +93,12 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     assert torch.equal(first["lmkit_progress"]["cpu_rng"], second["lmkit_progress"]["cpu_rng"])
 
 
-@pytest.mark.parametrize("checkpoint", ["best", "last"])
-def test_the_command_measures_a_checkpoint(folder, lmkit, checkpoint):
-    options = ("split=test", "contexts=2000", f"checkpoint={checkpoint}")
-    shown = lmkit("gradient_bottleneck", f"run={folder.path}", *options)
+def test_the_command_measures_a_checkpoint(folder, lmkit):
+    shown = lmkit("gradient_bottleneck", f"run={folder.path}", "split=test", "contexts=2000")
     assert "contexts=2000: the test split has only 599: all are measured\n" in shown
     assert "share of the norm that passes" in shown
-    name = "gradient_bottleneck" if checkpoint == "best" else "gradient_bottleneck_last"
-    content = json.loads((folder.analysis / f"{name}.json").read_text())
-    assert (content["checkpoint"], content["num_contexts"]) == (checkpoint, 599)
-    loaded = load_run(folder.path, checkpoint, None, None)
+    content = json.loads((folder.analysis / "gradient_bottleneck.json").read_text())
+    assert (content["checkpoint"], content["num_contexts"]) == ("best", 599)
+    loaded = load_run(folder.path, "best", None, None)
     found = model_bottleneck(loaded.model, loaded.data.eval_batches("test"), 599)
     assert content["share"] == pytest.approx(found.share, rel=1e-6)

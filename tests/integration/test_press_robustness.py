@@ -75,9 +75,6 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit):
     windows = loaded.data.eval_batches("test")
     expected = study(loaded.model, windows, 300, chosen, lambda name: None)
     assert content.items() >= expected._asdict().items()
-    lmkit("press_robustness", f"run={tiny_run}", *options, "checkpoint=last")
-    assert json.loads((tiny_run / "analysis" / "press_robustness.json").read_text()) == content
-    assert (tiny_run / "analysis" / "press_robustness_last.json").exists()
 
 
 def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run, largest_numel):

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.definition import define
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -133,8 +134,10 @@ def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
 
 
 def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
-    one, other = (tiny.trained(tmp_path, *tiny.TINY, f"optimizer.lr={lr}") for lr in (5, 4))
-    other.reopen()
+    options = (*tiny.TINY, "optimizer.lr=4")
+    one = tiny.trained(tmp_path, *tiny.TINY)
+    other = define(tiny.composed(*options) | {"runs_dir": str(tmp_path)}).folder
+    other.checkpoints.mkdir(parents=True)
     other.last.write_bytes(one.last.read_bytes())
     with pytest.raises(UserError, match="another configuration"):
-        tiny.trained(tmp_path, *tiny.TINY, "optimizer.lr=4")
+        tiny.trained(tmp_path, *options)

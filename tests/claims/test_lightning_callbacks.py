@@ -1,14 +1,27 @@
-"""Lightning's callbacks in a run: they work, or are refused by name."""
+"""Lightning's callbacks, bars, profilers and environment variables in a run: they work, or are
+refused by name.
+"""
 
+import os
 from pathlib import Path
 
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.run import run as run_of
-from tests.tiny import TINY, composed
+from lmkit.experiment import conclusion
+from lmkit.experiment.objects import make_callbacks
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
+from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.trainer import Trainer
+from tests.forked import Line
+from tests.tiny import TINY, trained
 
 CALLBACKS = "pytorch_lightning.callbacks"
+KEEPS_BEST = (
+    f"+callbacks.kept={{_target_: {CALLBACKS}.ModelCheckpoint, "
+    "monitor: valid/ppl, mode: min, filename: mine}"
+)
 
 
 def line(name: str, *options: str) -> list[str]:
@@ -47,9 +60,88 @@ def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(refused):
         ("EMAWeightAveraging", {}, "the trigger averages the weights"),
     ],
 )
-def test_a_callback_that_changes_a_step_is_refused(tmp_path, name, options, reason):
-    config = composed(*TINY) | {"runs_dir": str(tmp_path)}
-    config["callbacks"]["theirs"] = {"_target_": f"{CALLBACKS}.{name}"} | options
+def test_a_callback_that_changes_a_step_is_refused(name, options, reason):
+    section = {"_target_": f"{CALLBACKS}.{name}"} | options
     with pytest.raises(UserError, match=rf"^callbacks\.theirs={name} cannot be set: {reason}"):
-        run_of(config)
-    assert not list(tmp_path.iterdir())
+        make_callbacks({"callbacks": {"theirs": section}}, None)
+
+
+def test_trainer_options_from_the_environment_are_refused_by_name(tmp_path, monkeypatch):
+    monkeypatch.setenv("PL_TRAINER_PRECISION", "bf16-mixed")
+    with pytest.raises(UserError, match=r"^PL_TRAINER_PRECISION .* trainer\.precision="):
+        trained(tmp_path / "runs", *TINY)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_an_empty_variable_and_one_of_no_option_change_nothing(monkeypatch):
+    """Lightning passes over both."""
+    monkeypatch.setenv("PL_TRAINER_LIMIT_TRAIN_BATCHES", "")
+    monkeypatch.setenv("PL_TRAINER_NOTHING", "5")
+    assert Trainer(accelerator="cpu").limit_train_batches == 1.0
+
+
+def callback_state(folder: RunFolder) -> dict:
+    """The state of the user's ModelCheckpoint in last.ckpt."""
+    callbacks = load_checkpoint(folder.last)["callbacks"]
+    (state,) = (callbacks[key] for key in callbacks if key.startswith("ModelCheckpoint"))
+    return state
+
+
+def kept_state(folder: RunFolder) -> dict:
+    """The same, with paths below the run's folder."""
+    state = callback_state(folder).items()
+    return {key: str(value).replace(str(folder.path), "") for key, value in state}
+
+
+def test_a_users_model_checkpoint_keeps_its_best_when_the_budget_grows(tmp_path):
+    folder = trained(tmp_path / "grown", *TINY, KEEPS_BEST, "max_epochs=1")
+    valid_ppl = folder.read_result().metrics["valid_ppl"]
+    assert float(callback_state(folder)["best_model_score"]) == pytest.approx(valid_ppl, rel=1e-6)
+    grown = trained(tmp_path / "grown", *TINY, KEEPS_BEST, "max_epochs=3")
+    whole = trained(tmp_path / "whole", *TINY, KEEPS_BEST, "max_epochs=3")
+    assert kept_state(grown) == kept_state(whole)
+
+
+def test_a_run_stopped_within_an_epoch_counts_it_after_a_kill_too(tmp_path, monkeypatch, capsys):
+    stops = f"+callbacks.timer={{_target_: {CALLBACKS}.Timer, duration: {{seconds: 1.0e-6}}}}"
+
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    with monkeypatch.context() as within:
+        within.setattr(conclusion.Conclusion, "conclude", killed)
+        with pytest.raises(RuntimeError, match="killed"):
+            trained(tmp_path / "killed", *TINY, stops)
+    again = trained(tmp_path / "killed", *TINY, stops).read_result()
+    assert "stopped early" in capsys.readouterr().out
+    whole = trained(tmp_path / "whole", *TINY, stops).read_result()
+    assert (whole.budget.epochs, whole.budget.stopped) == (1, "callback")
+    assert again.budget == whole.budget
+    assert again.metrics == whole.metrics
+
+
+def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged_and_a_profile_its_log(tmp_path):
+    rate = f"+callbacks.rate._target_={CALLBACKS}.LearningRateMonitor"
+    options = (rate, "trainer.log_every_n_steps=5", "+trainer.profiler=simple")
+    folder = trained(tmp_path, *TINY, *options)
+    rows = MetricsFile(folder.metrics).read()
+    ends = [i for i, row in enumerate(rows) if "valid/ppl" in row]
+    logged = {i: row["epoch"] for i, row in enumerate(rows) if "lr-SGD" in row}
+    assert logged == {i: 1 + (i > ends[0]) for i in logged}
+    assert set(logged.values()) == {1, 2}
+    log = folder.log.read_text()
+    assert "Profiler Report" in log
+    assert "run_training_epoch" in log
+
+
+def test_a_pipe_that_nobody_reads_ends_no_run(tmp_path):
+    """As `lmkit train | head -1` has it."""
+    bar = f"+callbacks.bar._target_={CALLBACKS}.RichProgressBar"
+    os.mkfifo(pipe := tmp_path / "pipe")
+    process = Line(tmp_path, "train", *TINY, bar, "runs_dir=.", log=pipe)
+    reader = os.open(pipe, os.O_RDONLY)
+    os.read(reader, 1)
+    os.close(reader)
+    process.wait(120)
+    (result,) = tmp_path.glob("*/result.json")
+    assert RunFolder(result.parent).read_result().budget.epochs == 2

@@ -48,9 +48,6 @@ class DataModule(pl.LightningDataModule, ABC):
     def val_dataloader(self) -> EvalBatches:
         return self.eval_batches("valid")
 
-    def test_dataloader(self) -> EvalBatches:
-        return self.eval_batches("test")
-
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class WindowsDataModule(DataModule):

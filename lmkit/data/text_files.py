@@ -16,7 +16,6 @@ from lmkit.errors.user_error import UserError, require_number
 SPLITS = ("train", "valid", "test")
 DOWNLOADABLE = ("penn", "wikitext-2")
 FORMS = (".txt", ".txt.gz", ".jsonl", ".jsonl.gz")
-_ENDINGS = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
 _OF_SPLITS, _OF_ROWS = "dataset_dict.json", "state.json"  # what `save_to_disk` writes
 _NAMES = {"valid": ("validation", "valid", "dev")}  # of a split in a data set
 
@@ -131,7 +130,8 @@ class TextFiles(SplitFiles):
         if path.is_dir():
             return self._rows(path, split)
         if self._place().is_file() and not path.name.endswith(FORMS):
-            raise UserError(f"data.root={self.root} is a file whose name must end in {_ENDINGS}")
+            endings = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
+            raise UserError(f"data.root={self.root} is a file whose name must end in {endings}")
         raw = super().read(split)
         if path.suffix == ".gz":
             try:

@@ -99,17 +99,8 @@ class EpochBatches(ABC):
         """The batches of `epoch` from the one with index `first` on."""
 
     def commit(self, batch: Batch) -> None:
-        """Records that `batch` was trained on.
-
-        Raises:
-            ValueError: `batch` is not the one after the last committed.
-        """
-        expected = self._next()
-        if (batch.epoch, batch.index) != expected:
-            raise ValueError(
-                f"batch {batch.index} of epoch {batch.epoch} committed, "
-                f"but batch {expected[1]} of epoch {expected[0]} is next"
-            )
+        """Records that `batch`, the one after the last committed, was trained on."""
+        assert (batch.epoch, batch.index) == self._next(), "committed out of order"
         self._epoch, self._batches_done = batch.epoch, batch.index + 1
 
     def state_dict(self) -> dict[str, int]:

@@ -92,12 +92,6 @@ def test_words_are_those_of_a_word_level_model(folder, text):
     assert size[1:3] == (len(plain.test) - 1, len(text.encode()))
 
 
-@pytest.mark.parametrize("text", ["a b\nc", "a b\r\nc\r\n", "a b\rc\r", "\ufeffa b\nc\n"])
-def test_lines_end_as_in_words(folder, text):
-    write(folder, test=text)
-    assert decoded(pairs_in(folder), "test") == "a b\nc\n"
-
-
 def test_byte_pairs_are_trained_once_for_each_content(folder, toy_text, monkeypatch):
     sizes = []
     train = subwords._train

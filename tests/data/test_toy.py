@@ -119,8 +119,8 @@ def test_floor_and_entropy_agree_within_sampling_error():
     assert abs(language.floor(split) - language.entropy(split)) < 4 * error
 
 
-@pytest.mark.parametrize("exponent", [0.7, 1.3])
-def test_words_are_zipfian(exponent):
+def test_words_are_zipfian():
+    exponent = 1.3
     text = toy(zipf_exponent=exponent, train_tokens=100_000, **UNREAD).load().train
     counts = np.bincount(text, minlength=200)[1:]
     ranks = np.arange(1, 200)
@@ -132,7 +132,7 @@ def test_words_are_zipfian(exponent):
 
 def test_sentences_have_the_chosen_length():
     for length in (5, 40):
-        text = toy(sentence_length=length, train_tokens=100_000, **UNREAD).load().train
+        text = small(sentence_length=length, train_tokens=100_000).load().train
         assert len(text) / (text == 0).sum() == pytest.approx(length, rel=0.1)
 
 
@@ -172,19 +172,6 @@ def test_fingerprint_changes_with_whatever_changes_the_texts():
         seen.add(small(**{option: value}).fingerprint())
     assert len(seen) == 1 + len(changes)
     assert small(name="other", context_strength=2).fingerprint() == base.fingerprint()
-
-
-def test_given_vocabulary_decides_the_ids():
-    language = small()
-    own = language.load()
-    vocabulary = ("extra", *reversed(own.vocabulary))
-    corpus = language.load(vocabulary)
-    assert corpus.vocabulary == vocabulary
-    assert [vocabulary[token] for token in corpus.test] == [
-        own.vocabulary[token] for token in own.test
-    ]
-    with pytest.raises(UserError, match="'w29' is not in the vocabulary"):
-        language.load(own.vocabulary[:-1])
 
 
 @pytest.mark.parametrize(

@@ -10,31 +10,44 @@
 
 A finetuning run does the same, starting from the best weights of another run.
 
-PyTorch and Lightning take seconds to import, so a finished run is reported without them.
+PyTorch and Lightning take seconds to import, so a finished run is repaired, tidied and shown
+without them, unless a damaged file must be restored.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import yaml
+from rich.console import Console
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.already_finished import report_finished, say_removed, show_result
 from lmkit.experiment.definition import RunDefinition, define
+from lmkit.presentation.tables import key_values
+from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import RunLock
+from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.result import publish_result
-from lmkit.runs.retention import drop_surplus, require_last
+from lmkit.runs.retention import drop_surplus, locks_beside, require_last, tidy
 from lmkit.runs.stop_signals import StopRequested, StopSignals
 from lmkit.runs.unread_output import whether_read_or_not
 
 if TYPE_CHECKING:
     from lmkit.experiment.objects import RunObjects
     from lmkit.training.callbacks.epoch_end import AfterEpoch
+
+_Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
+
+# why a run ended before its budget of epochs was spent
+_EARLY = {
+    "patience": "the valid perplexity no longer improved (patience)",
+    "callback": "by a callback",
+}
 
 
 def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFolder:
@@ -49,10 +62,10 @@ def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFol
     """
     defined = define(config)
     if defined.folder.finished_within(defined.budget):
-        report_finished(defined)
+        _report_finished(defined)
     else:
         _train(defined, after_epoch)
-    show_result(defined.folder)
+    _show_result(defined.folder)
     return defined.folder
 
 
@@ -80,7 +93,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
                     made.run.log.note(f"stopped after training: {stop}")  # it is printed later
                     raise
                 publish_result(folder.result, result, lock.check)
-            say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
+            _say_removed(folder, keep, drop_surplus(folder, keep, lock.check))
 
 
 def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> None:
@@ -96,56 +109,51 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     from lmkit.training.checkpoint_files import load_checkpoint
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
-    start = _resumption(folder, defined.identity.digest)
+    checkpoint, how = _resumption(defined)
     epoch_end.trained_by = [{name: made_by.get(name) for name in ("code_sha256", "git")}]
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )
     if folder.state() == "finished":
         folder.reopen(run.check_lock)
-    run.log.write(_first_line(defined, made, start))
+    run.log.write(_first_line(defined, made, how))
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
         logger.log_hyperparams(config)
-    if start.checkpoint is None and "finetuned_from" in config:
+    if checkpoint is None and "finetuned_from" in config:
         from lmkit.experiment.finetuning import start_from
 
         start_from(config["finetuned_from"], model, epoch_end)
-    trainer.fit(model, datamodule=data, ckpt_path=start.checkpoint, weights_only=True)
+    trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
 
 
-class _Start(NamedTuple):
-    """Where training starts."""
-
-    checkpoint: Path | None  # None: with the first step
-    step: int = 0
-    epoch: int = 0
-
-
-def _resumption(folder: RunFolder, identity: str) -> _Start:
-    """Resumes from the last checkpoint; starts afresh where there is none.
+def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
+    """The last checkpoint, None where there is none, and how the log says where training starts.
 
     Raises: UserError when it is damaged or another configuration's.
     """
     from lmkit.training.checkpoint_files import load_checkpoint
 
-    if not folder.last.exists():
-        return _Start(None)
-    content = load_checkpoint(folder.last)
+    last, identity = defined.folder.last, defined.identity.digest
+    if not last.exists():
+        finetunes = "finetuned_from" in defined.config
+        return None, "starting with the weights of another run" if finetunes else "starting"
+    content = load_checkpoint(last)
     theirs = content.get("lmkit", {}).get("identity")
     if theirs != identity:
         raise UserError(
-            f"{folder.last} is the checkpoint of another configuration ({theirs}, this one is "
+            f"{last} is the checkpoint of another configuration ({theirs}, this one is "
             f"{identity}); remove it to start this run again"
         )
-    return _Start(folder.last, content["global_step"], content["epoch"] + 1)
+    step, epoch = content["global_step"], content["epoch"] + 1
+    return last, f"resuming after step {step:,}, in epoch {epoch:,}"
 
 
-def _first_line(defined: RunDefinition, made: RunObjects, start: _Start) -> str:
+def _first_line(defined: RunDefinition, made: RunObjects, how: str) -> str:
     """The first line of the run's log."""
     import torch
 
@@ -153,13 +161,116 @@ def _first_line(defined: RunDefinition, made: RunObjects, start: _Start) -> str:
     parameters = sum(p.numel() for p in made.model.parameters() if p.requires_grad)
     on_gpu, threads = defined.accelerator == "gpu", defined.config["threads"]
     device = torch.cuda.get_device_name() if on_gpu else f"CPU (threads: {threads})"
-    if start.checkpoint is not None:
-        how = f"resuming after step {start.step:,}, in epoch {start.epoch:,}"
-    elif "finetuned_from" in defined.config:
-        how = "starting with the weights of another run"
-    else:
-        how = "starting"
     return (
         f"{defined.folder.path}: {names.head} on {names.corpus} ({words}), "
         f"{parameters:,} parameters, {device}; {how}"
     )
+
+
+def _report_finished(defined: RunDefinition) -> None:
+    """Repairs what a killed process left of the run, and says that it has finished."""
+    folder = defined.folder
+    _mend(folder)
+    _tidy(folder, defined.config["keep"])
+    print(f"already finished: {folder.path}")
+    try:
+        trained = folder.read_config()
+    except UserError:
+        return  # it cannot be restored, as reported above
+    late = [  # but for the bar: sweeps train without it
+        f"callbacks.{name}"
+        for name, section in defined.config["callbacks"].items()
+        if section is not None and trained["callbacks"].get(name) is None and name != "progress_bar"
+    ]
+    if late:
+        print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
+
+
+def _mend(folder: RunFolder) -> None:
+    """Restores the damaged metrics and configuration of a finished run."""
+    if not MetricsFile(folder.metrics).is_finished():
+        from lmkit.experiment.conclusion import restore_metrics  # brings torch
+
+        _restore(folder, folder.metrics, restore_metrics)
+    try:
+        folder.read_config()
+    except UserError:
+        from lmkit.experiment.conclusion import restore_config
+
+        _restore(folder, folder.config, restore_config)
+
+
+def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:
+    try:
+        with RunLock(folder.lock) as lock:
+            if folder.state() == "finished":
+                restore(folder, lock.check)
+                print(f"restored: {path}")
+    except LockHeld:
+        pass  # it resumes under a larger budget
+    except UserError as error:
+        print(f"{path} is damaged and cannot be restored: {error}")
+
+
+def _tidy(folder: RunFolder, keep: str) -> None:
+    """Removes the checkpoints that are not kept, and what a killed process left."""
+    try:
+        _say_removed(folder, keep, tidy(folder, keep, locks_beside(folder)))
+    except LockHeld:
+        pass  # it resumes under a larger budget
+    except (OSError, UserError) as error:
+        print(f"left as it is: {error}")
+
+
+def _say_removed(folder: RunFolder, keep: str, paths: Sequence[Path]) -> None:
+    """Prints which checkpoints `keep` has removed."""
+    if paths:
+        print(f"keep={keep}: {' and '.join(path.name for path in paths)} removed: {folder.path}")
+
+
+def _show_result(folder: RunFolder) -> None:
+    """Prints the closing table of a finished run."""
+    result = folder.read_result()
+    metrics, spectrum = result.metrics, result.metrics["test_spectrum"]
+    start = result.provenance.get("finetuned_from", {})
+    rows = []
+    for split in ("train", "valid", "test"):
+        name = f"{split}_ppl"
+        before = f" (before: {start[name]:.2f})" if name in start else ""
+        rows.append((f"{split} perplexity", f"{metrics[name]:.2f}{before}"))
+    rows += _text_rows(metrics)
+    if "floor_ppl" in metrics:
+        rows.append(("entropy floor of the language", f"{metrics['floor_ppl']:.2f}"))
+        rows.append(("true rank of log P", str(metrics["true_rank"])))
+    contexts = f"{spectrum['num_contexts']:,} test contexts"
+    press_rank = spectrum["press_rank"]
+    if press_rank is None:
+        press_rank = f"unresolved: {spectrum['unresolved']['press_rank']}"
+    rows.append((f"Press rank ({contexts})", str(press_rank)))
+    for epsilon, rank in spectrum["effective_rank"].items():
+        rows.append((f"{epsilon}-effective rank", "unresolved" if rank is None else str(rank)))
+    seconds = result.cost["seconds_per_epoch"]
+    if seconds is not None:
+        rows.append(("seconds per epoch", f"{seconds:.1f}"))
+    rows.append(("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}"))
+    if result.budget.stopped in _EARLY:
+        rows.append(("stopped early", _EARLY[result.budget.stopped]))
+    Console().print(to_terminal(key_values(folder.path.name, rows)))
+    if not metrics["best_epoch"]:
+        print(
+            "no epoch is better than the weights that the run started from, whose figures these "
+            "are: choose a smaller lr"
+        )
+    print(f"run folder: {folder.path}")
+    print(f"curves:     {folder.path / 'curves.svg'}")
+    print(f"spectrum:   {folder.path / 'spectrum.svg'}")
+
+
+def _text_rows(metrics: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What compares with runs on other tokens."""
+    if "test_text" not in metrics:
+        return
+    words = metrics["test_text"]["words"]
+    if words != metrics["test_text"]["tokens"]:
+        yield f"test perplexity per word ({words:,} words)", f"{metrics['test_word_ppl']:.2f}"
+    yield "test bits per byte", f"{metrics['test_bits_per_byte']:.4f}"

@@ -63,7 +63,6 @@ class ContextSplits(TextSplits):
         return splits
 
     def columns(self, split: str, num_columns: int) -> Columns:
-        self.tokens(split)  # refuses unknown splits
         return self._contexts(split, num_columns)
 
 

@@ -27,7 +27,6 @@ from lmkit.runs.lock import LockHeld, RunLock
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 _STORED_AS = {"float32": np.float32, "bfloat16": np.int16}  # numpy has no bfloat16
-_NOTICED = 2**29  # bytes whose checksum takes long enough for a message
 _POLL_S = 0.5  # between two checks of a file that another process computes
 
 
@@ -114,11 +113,8 @@ def _mapped(contents: Contents) -> Tensor | None:
     path, stored = contents.path, _STORED_AS[contents.dtype]
     try:
         with path.open("rb") as file:
-            if contents.num_bytes < _NOTICED:
+            with Console(stderr=True).status(f"{contents.label}: checking the contexts"):
                 verify(file)
-            else:
-                with Console(stderr=True).status(f"{contents.label}: checking the contexts"):
-                    verify(file)
             # copy on write: torch does not accept read-only arrays
             mapped = np.memmap(file, stored, mode="c", shape=contents.shape)
     except FileNotFoundError:

@@ -33,11 +33,6 @@ class HeadModule(pl.LightningModule, Predictor):
     batches.
 
     Args:
-        trunk: makes the head's input.
-        head: maps the trunk's output to distributions over words.
-        objective: is minimised.
-        optimizer: makes the optimizer from groups of parameters.
-        schedule: scales the lr of each step.
         transform_lr: lr of the transform's own parameters (LMS-PLIF's slopes: 0.02).
 
     Raises: UserError naming the option.

@@ -78,7 +78,8 @@ class TransformerLayer(nn.Module):
         """
         attended, memory = self._attention(rms_norm(x_TBH, self.attention_norm), memory, places)
         x_TBH = x_TBH + locked_dropout(attended, self.hidden_dropout, self.training)
-        added = self._feed_forward(rms_norm(x_TBH, self.ffn_norm))
+        gate_up = self._linear(rms_norm(x_TBH, self.ffn_norm), self.weight_gate_up)
+        added = self._linear(swiglu(gate_up), self.weight_down)
         return x_TBH + locked_dropout(added, self.hidden_dropout, self.training), memory
 
     def _attention(self, x_TBH: Tensor, memory: Tensor, places: Places) -> tuple[Tensor, Tensor]:
@@ -96,10 +97,6 @@ class TransformerLayer(nn.Module):
         )
         attended = attended.permute(2, 0, 1, 3).flatten(2)
         return self._linear(attended, self.weight_attended), key_value[len(x_TBH) :]
-
-    def _feed_forward(self, x_TBH: Tensor) -> Tensor:
-        gate_up = self._linear(x_TBH, self.weight_gate_up)
-        return self._linear(swiglu(gate_up), self.weight_down)
 
     def _linear(self, x: Tensor, weight: Tensor) -> Tensor:
         return linear(x, drop_connect(weight, self.weight_dropout, self.training))

@@ -148,7 +148,9 @@ class EpochEnd(RunCallback, Checkpoint):
         self.held = None
         model, epoch = model_of(pl_module), trainer.current_epoch + 1
         self.called_off = trainer.should_stop
-        self._see(model.epoch_metrics["valid/ppl"])
+        switch = self.run.switch
+        if not self.stopping.waits_for_averaging or switch.averages or switch.trigger.is_never:
+            self.stopping.history.append(model.epoch_metrics["valid/ppl"])
         self._compare_with_best(model, epoch)
         self._log(model.epoch_metrics, epoch)
         self.save(trainer, model)
@@ -180,12 +182,6 @@ class EpochEnd(RunCallback, Checkpoint):
         # Lightning shows it among messages that a run does not print
         if profile := trainer.profiler.summary():  # type: ignore[attr-defined]  # by a connector
             self.run.log.write(profile)
-
-    def _see(self, valid_ppl: float) -> None:
-        """Adds the epoch to what decides when the run stops."""
-        switch = self.run.switch
-        if not self.stopping.waits_for_averaging or switch.averages or switch.trigger.is_never:
-            self.stopping.history.append(valid_ppl)
 
     def _compare_with_best(self, model: HeadModule, epoch: int) -> None:
         ppl = model.epoch_metrics["valid/ppl"]

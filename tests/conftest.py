@@ -289,16 +289,3 @@ def make_run() -> Callable[..., Path]:
         return folder.path
 
     return make
-
-
-@pytest.fixture
-def largest_numel() -> Callable[[Callable[[], object]], int]:
-    """Elements of the largest tensor that any operation of a call returns."""
-    from tests.live_bytes import LiveBytes
-
-    def watch(call: Callable[[], object]) -> int:
-        with LiveBytes() as live:
-            call()
-        return live.largest
-
-    return watch

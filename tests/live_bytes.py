@@ -1,6 +1,7 @@
 """Counts the bytes of tensors that are alive, for tests and benchmarks of memory."""
 
 import weakref
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -40,3 +41,10 @@ class LiveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
     def _free(self, address: int, size: int) -> None:
         self._alive.remove(address)
         self._bytes -= size
+
+
+def largest_numel(call: Callable[[], object]) -> int:
+    """Elements of the largest tensor that any operation of a call returns."""
+    with LiveBytes() as live:
+        call()
+    return live.largest

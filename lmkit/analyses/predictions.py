@@ -98,7 +98,7 @@ class Predictions(Analysis):
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.evaluation.split_reader import SplitReader
-        from lmkit.pretrained.reader import PretrainedReader
+        from lmkit.pretrained.loading import PretrainedReader
 
         if subject.run is None:
             model = PretrainedReader(subject.loaded_pretrained, subject.text.name, TOP)

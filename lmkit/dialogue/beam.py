@@ -3,7 +3,7 @@
 Shapes: B batch, K hypotheses of a beam, N = B*K, V vocabulary, T words so far, D input of the head.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from itertools import takewhile
 from typing import NamedTuple
 
@@ -134,29 +134,21 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
     measured = as_perplexity(mean_nll(model, windows), windows.num_targets)
     chosen = evenly(len(pairs), num_pairs or len(pairs))
     answers: list[Replies] = []
+    vocabulary = data.corpus.vocabulary
     with progress_bar() as progress:
         task = progress.add_task(f"{run.folder.path.name}: contexts", total=len(chosen))
         for start in range(0, len(chosen), CONTEXTS_PER_BATCH):
             part = chosen[start : start + CONTEXTS_PER_BATCH]
-            answers += _answers(model, search, pairs, part, data.corpus.vocabulary)
+            responses = search.search(model, pairs.batch(part, 0, 0, False))
+            for pair, hypotheses in zip(part, responses, strict=True):
+                reply = Replies(
+                    context=_turns(pairs, pair, vocabulary),
+                    reference=_spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
+                    responses=[_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
+                )
+                answers.append(reply)
             progress.advance(task, len(part))
     return Answered(measured, len(pairs), answers)
-
-
-def _answers(
-    model: DialogueModel,
-    search: BeamSearch,
-    pairs: Pairs,
-    chosen: Sequence[int],
-    vocabulary: Sequence[str],
-) -> Iterator[Replies]:
-    responses = search.search(model, pairs.batch(chosen, 0, 0, False))
-    for pair, hypotheses in zip(chosen, responses, strict=True):
-        yield Replies(
-            context=_turns(pairs, pair, vocabulary),
-            reference=_spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
-            responses=[_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
-        )
 
 
 def _turns(pairs: Pairs, pair: int, vocabulary: Sequence[str]) -> list[str]:

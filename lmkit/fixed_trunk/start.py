@@ -10,8 +10,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.finetuning import best_is_start
 from lmkit.fixed_trunk.corpus import ContextSplits
 from lmkit.fixed_trunk.trunk import FixedTrunk
-from lmkit.heads.head import Head
-from lmkit.heads.low_rank import nearest_factors
+from lmkit.heads.head import Head, nearest_factors
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import SoftCap
 from lmkit.measures.perplexity import perplexity

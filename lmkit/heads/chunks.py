@@ -77,7 +77,14 @@ class _ChunkedMean(torch.autograd.Function):
         for start in range(0, len(targets_N), rows):
             part = slice(start, start + rows)
             own = [x[part].detach().requires_grad_(learns) for x, learns in pairs]
-            nlls.append(_differentiated(formula, weights, own, targets_N[part], share))
+            begin_chunk(weights.values())
+            with torch.enable_grad():
+                nll_n: Tensor = functional_call(formula, weights, (own, targets_N[part]))
+            if nll_n.requires_grad:
+                leaves = [x for x in (*own, *weights.values()) if x.requires_grad]
+                torch.autograd.backward(nll_n, torch.full_like(nll_n, share), inputs=leaves)
+            nlls.append(nll_n.detach())
+            del nll_n  # its graph ends with its chunk
             for grad, x in zip(grads, own, strict=True):
                 if grad is not None and x.grad is not None:
                     grad[part] = x.grad
@@ -93,34 +100,11 @@ class _ChunkedMean(torch.autograd.Function):
         return (None, None, None, None, None, *grads)
 
 
-def _differentiated(
-    formula: nn.Module,
-    weights: Mapping[str, Tensor],
-    inputs: Sequence[Tensor],
-    targets_n: Tensor,
-    share: float,
-) -> Tensor:
-    """The losses (n,) of a chunk, `share` of whose gradients is in the `grad` of all else."""
-    begin_chunk(weights.values())
-    with torch.enable_grad():
-        nll_n: Tensor = functional_call(formula, dict(weights), (inputs, targets_n))
-    if nll_n.requires_grad:
-        leaves = [x for x in (*inputs, *weights.values()) if x.requires_grad]
-        torch.autograd.backward(nll_n, torch.full_like(nll_n, share), inputs=leaves)
-    return nll_n.detach()
-
-
-def target_log_probs(values: Tensor, targets: Tensor) -> Tensor:
+class TargetLogProbs(torch.autograd.Function):
     """Log-probability of each row's target, (rows,), of rows (rows, V) of transformed logits.
 
-    It overwrites `values`, which nothing else may need, and is differentiated once.
-    """
-    found: Tensor = _TargetLogProbs.apply(values, targets.unsqueeze(1))  # type: ignore[no-untyped-call]
-    return found
-
-
-class _TargetLogProbs(torch.autograd.Function):
-    """Keeps the softmax alone, in the place of the logits, and writes the gradient over it.
+    It keeps the softmax alone, in the place of the logits, which nothing else may need, and writes
+    the gradient over it: it is differentiated once.
 
     The normaliser comes from the largest value and its probability, which is at least 1 / V, so
     that its logarithm is accurate: one exponential per entry serves both. The largest is taken off
@@ -129,6 +113,7 @@ class _TargetLogProbs(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, values: Tensor, targets: Tensor) -> Tensor:
+        targets = targets.unsqueeze(1)
         above = values.gather(1, targets) - values.amax(dim=1, keepdim=True)
         values = values.detach()
         probs = torch.softmax(values, dim=1, out=values)

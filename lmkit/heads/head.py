@@ -6,6 +6,11 @@ V vocabulary.
 A head is a *mixture* composed with a *transform*, over one decoder (weight V x E, bias V):
 
     log P = logsumexp_K(log_prior + log_softmax_V(transform(context W' + b)))
+
+The decoder may be of limited rank r: W = A B, with A (V x r) and B (r x E). The logits W h of a
+context h are the products A (B h): the chunked loss, the transforms and the spectra see a decoder A
+over contexts of size r. So for K = 1 without a transform, log P has rank at most r + 2, and a
+smaller r costs less. R stands for r in suffixes.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,9 +20,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import UserError, require_positive
-from lmkit.heads.chunks import affine, chunk_rows, chunked_mean, target_log_probs
-from lmkit.heads.low_rank import RankMap, random_factors
+from lmkit.errors.user_error import UserError, require_count, require_positive
+from lmkit.heads.chunks import TargetLogProbs, affine, chunk_rows, chunked_mean
 from lmkit.heads.mixtures import Mixture, MixtureOutput, SingleContext
 from lmkit.heads.transforms import Identity, Transform, in_loss
 
@@ -74,6 +78,47 @@ class HeadParts:
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
 
 
+class RankMap(nn.Module):
+    """h -> B h.
+
+    B starts with orthonormal rows. The parameter is u B, with u the root mean square of A's initial
+    singular values: a step of SGD on u B then moves W about as far as one on A, or one on W itself,
+    would. Otherwise B would learn u^2 times as fast.
+
+    Args:
+        factor_VR: the initial A.
+        rows_RE: the initial B.
+    """
+
+    unit: Tensor  # u; saved with the weights in every checkpoint
+
+    def __init__(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
+        super().__init__()
+        unit = _unit(factor_VR)
+        self.register_buffer("unit", unit)
+        self.weight = nn.Parameter(rows_RE * unit)  # u B
+
+    @torch.no_grad()
+    def start_as(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
+        """Replaces the initial factors by others of the same sizes."""
+        self.unit.copy_(_unit(factor_VR))
+        self.weight.copy_(rows_RE * self.unit)
+
+    def forward(self, context: Tensor) -> Tensor:
+        """B h (..., r) of contexts h (..., E)."""
+        return F.linear(context, self.weight / self.unit)
+
+    def whole(self, factor_VR: Tensor) -> Tensor:
+        """A B (V, E)."""
+        return factor_VR @ (self.weight / self.unit)
+
+
+def _unit(factor_VR: Tensor) -> Tensor:
+    """The root mean square of the singular values."""
+    unit: Tensor = factor_VR.norm() / factor_VR.shape[1] ** 0.5
+    return unit
+
+
 class Head(nn.Module):
     """Any mixture with any transform over one decoder, which may share the embedding's weight.
 
@@ -94,23 +139,35 @@ class Head(nn.Module):
                 f"forward, and needs it in log_probs too, from which ranks are measured"
             )
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
-        if weight is not None and decoder_rank is not None:
-            raise UserError(
-                f"head.decoder_rank={decoder_rank} needs head.tie_weights=false: the embedding "
-                f"has full rank"
-            )
+        if decoder_rank is not None:
+            if weight is not None:
+                raise UserError(
+                    f"head.decoder_rank={decoder_rank} needs head.tie_weights=false: the "
+                    f"embedding has full rank"
+                )
+            require_count("head.decoder_rank", decoder_rank)
+            if decoder_rank > mixture.emb_dim:
+                raise UserError(
+                    f"head.decoder_rank must be at most {mixture.emb_dim}, the size of the "
+                    f"contexts, but is {decoder_rank}; null trains the whole weight"
+                )
         if weight is not None and weight.shape[1] != mixture.emb_dim:
-            raise UserError(_cannot_tie(mixture, weight.shape[1]))
+            of_none = " with head/mixture=none" if isinstance(mixture, SingleContext) else ""
+            raise UserError(
+                f"head.tie_weights=true needs {mixture.emb_option} ({mixture.emb_dim}) equal to "
+                f"trunk.emb_dim ({weight.shape[1]}){of_none}"
+            )
         self.mixture, self.transform = mixture, parts.transform
         self.chunk_mb = parts.chunk_mb
-        rank_map = None
-        if decoder_rank is not None:
-            factor_VR, rows_RE = random_factors(num_words, decoder_rank, mixture.emb_dim)
-            weight, rank_map = nn.Parameter(factor_VR), RankMap(factor_VR, rows_RE)
         if weight is None:
-            weight = nn.Parameter(torch.empty(num_words, mixture.emb_dim).uniform_(-0.1, 0.1))
+            columns = mixture.emb_dim if decoder_rank is None else decoder_rank
+            weight = nn.Parameter(torch.empty(num_words, columns).uniform_(-0.1, 0.1))
         self.decoder_weight = weight
         self.decoder_bias = nn.Parameter(torch.zeros(num_words))
+        rank_map = None
+        if decoder_rank is not None:
+            rows_RE = nn.init.orthogonal_(torch.empty(decoder_rank, mixture.emb_dim))
+            rank_map = RankMap(weight.detach(), rows_RE)
         self.rank_map = rank_map  # B
 
     @property
@@ -157,7 +214,9 @@ class Head(nn.Module):
     def target_log_probs(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Log-probability of each row's target, (rows,), of its logits (rows, V), which it may
         overwrite."""
-        return target_log_probs(in_loss(self.transform, logits), targets)
+        values = in_loss(self.transform, logits)
+        found: Tensor = TargetLogProbs.apply(values, targets)  # type: ignore[no-untyped-call]
+        return found
 
     def formula_inputs(self, hidden_TBD: Tensor) -> list[Tensor]:
         """What `forward` takes of all contexts, in the parameters' dtype."""
@@ -261,9 +320,15 @@ class Head(nn.Module):
             yield self.logits(context_nKE)
 
 
-def _cannot_tie(mixture: Mixture, emb_dim: int) -> str:
-    kind = " with head/mixture=none" if isinstance(mixture, SingleContext) else ""
+def nearest_factors(weight_VE: Tensor, rank: int) -> tuple[Tensor, Tensor]:
+    """A and B of the best approximation of a weight by one of that rank (Eckart and Young 1936).
+
+    B has orthonormal rows. If V is less than the rank, the last rows are 0.
+    """
+    left, sigma, right = torch.linalg.svd(weight_VE.double(), full_matrices=False)
+    factor_VR, rows_RE = left[:, :rank] * sigma[:rank], right[:rank]
+    missing = rank - len(rows_RE)
     return (
-        f"head.tie_weights=true needs {mixture.emb_option} ({mixture.emb_dim}) equal to "
-        f"trunk.emb_dim ({emb_dim}){kind}"
+        F.pad(factor_VR, (0, missing)).to(weight_VE.dtype),
+        F.pad(rows_RE, (0, 0, 0, missing)).to(weight_VE.dtype),
     )

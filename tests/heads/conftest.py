@@ -108,133 +108,83 @@ def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     return request.param
 
 
-@pytest.fixture
-def make_transform() -> Callable[[str], nn.Module]:
-    return lambda kind: TRANSFORMS[kind]()
-
-
-@pytest.fixture
-def make_head() -> Callable[..., Head]:
+def make_head(mixture: str, transform: str, rows: int = 4, num_words: int = V) -> Head:
     """A head in float64 with weights large enough that logits reach both sides of the bends."""
-
-    def make(mixture: str, transform: str, rows: int = 4, num_words: int = V) -> Head:
-        torch.manual_seed(11)
-        parts = head_parts(MIXTURES[mixture](), TRANSFORMS[transform](), num_words)
-        head = Head(parts).double()
-        nn.init.normal_(head.decoder_weight)
-        nn.init.normal_(head.decoder_bias)
-        for part in head.mixture.children():
-            nn.init.normal_(part.weight)
-        # exact in binary: chunks of `rows` contexts
-        head.chunk_mb = rows * head.mixture.num_components * num_words * 8 / 2**20
-        return head
-
-    return make
+    torch.manual_seed(11)
+    parts = head_parts(MIXTURES[mixture](), TRANSFORMS[transform](), num_words)
+    head = Head(parts).double()
+    nn.init.normal_(head.decoder_weight)
+    nn.init.normal_(head.decoder_bias)
+    for part in head.mixture.children():
+        nn.init.normal_(part.weight)
+    # exact in binary: chunks of `rows` contexts
+    head.chunk_mb = rows * head.mixture.num_components * num_words * 8 / 2**20
+    return head
 
 
-@pytest.fixture
-def make_batch() -> Callable[..., tuple[Tensor, Tensor]]:
+def make_batch(head: Head, steps: int = 7, batch: int = 3) -> tuple[Tensor, Tensor]:
     """Trunk outputs (T, B, D) in float64 and targets (T, B) for a head."""
-
-    def make(head: Head, steps: int = 7, batch: int = 3) -> tuple[Tensor, Tensor]:
-        random = torch.Generator().manual_seed(5)
-        size = (steps, batch, head.mixture.in_dim)
-        hidden_TBD = torch.randn(size, generator=random, dtype=torch.float64)
-        targets_TB = torch.randint(len(head.decoder_bias), (steps, batch), generator=random)
-        return hidden_TBD, targets_TB
-
-    return make
+    random = torch.Generator().manual_seed(5)
+    size = (steps, batch, head.mixture.in_dim)
+    hidden_TBD = torch.randn(size, generator=random, dtype=torch.float64)
+    targets_TB = torch.randint(len(head.decoder_bias), (steps, batch), generator=random)
+    return hidden_TBD, targets_TB
 
 
-@pytest.fixture
-def loss_and_grads() -> Callable[..., dict[str, Tensor]]:
+def loss_and_grads(
+    head: Head, hidden_TBD: Tensor, targets_TB: Tensor, scale: float = 1.0, loss: Loss = Head.nll
+) -> dict[str, Tensor]:
     """A loss and its gradients, of `hidden` and of each trainable parameter by name.
 
     The loss is `nll`, or that of a function of a head and a batch.
     """
-
-    def compute(
-        head: Head,
-        hidden_TBD: Tensor,
-        targets_TB: Tensor,
-        scale: float = 1.0,
-        loss: Loss = Head.nll,
-    ) -> dict[str, Tensor]:
-        hidden_TBD = hidden_TBD.detach().requires_grad_()
-        trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}
-        nll = loss(head, hidden_TBD, targets_TB)
-        inputs = {"hidden": hidden_TBD, **trainable}
-        grads = torch.autograd.grad(scale * nll, list(inputs.values()), allow_unused=True)
-        pairs = zip(inputs.items(), grads, strict=True)
-        found = {name: torch.zeros_like(x) if g is None else g for (name, x), g in pairs}
-        return {"nll": nll.detach(), **found}
-
-    return compute
+    hidden_TBD = hidden_TBD.detach().requires_grad_()
+    trainable = {name: p for name, p in head.named_parameters() if p.requires_grad}
+    nll = loss(head, hidden_TBD, targets_TB)
+    inputs = {"hidden": hidden_TBD, **trainable}
+    grads = torch.autograd.grad(scale * nll, list(inputs.values()), allow_unused=True)
+    pairs = zip(inputs.items(), grads, strict=True)
+    found = {name: torch.zeros_like(x) if g is None else g for (name, x), g in pairs}
+    return {"nll": nll.detach(), **found}
 
 
-@pytest.fixture
-def both_losses(loss_and_grads: Callable[..., dict[str, Tensor]]) -> Callable[..., tuple]:
+def both_losses(head: Head, hidden_TBD: Tensor, targets_TB: Tensor) -> tuple[dict, dict]:
     """`loss_and_grads` of the chunked loss and of the plain one."""
-
-    def compute(head: Head, hidden_TBD: Tensor, targets_TB: Tensor) -> tuple[dict, dict]:
-        plain = loss_and_grads(head, hidden_TBD, targets_TB, loss=plain_nll)
-        return loss_and_grads(head, hidden_TBD, targets_TB), plain
-
-    return compute
+    plain = loss_and_grads(head, hidden_TBD, targets_TB, loss=plain_nll)
+    return loss_and_grads(head, hidden_TBD, targets_TB), plain
 
 
-@pytest.fixture
-def relative_error() -> Callable[[Tensor, Tensor], float]:
+def relative_error(found: Tensor, expected: Tensor) -> float:
     """Norm of the difference, relative to that of what is expected.
 
     Some gradients are zero but for rounding (of a constant added to all logits): below 0.01, well
     under all others, a norm counts as that.
     """
-
-    def compute(found: Tensor, expected: Tensor) -> float:
-        difference = found.double() - expected.double()
-        return float(difference.norm() / expected.double().norm().clamp(min=0.01))
-
-    return compute
+    difference = found.double() - expected.double()
+    return float(difference.norm() / expected.double().norm().clamp(min=0.01))
 
 
-@pytest.fixture
 def assert_formula(
-    loss_and_grads: Callable[..., dict[str, Tensor]],
-    relative_error: Callable[[Tensor, Tensor], float],
-) -> Callable[..., None]:
+    head: Head, batch: tuple[Tensor, Tensor], plain_log_probs: Callable[[Head, Tensor], Tensor]
+) -> None:
     """That `nll` and every gradient are those of `plain_log_probs(head, hidden_TBD)`, (N, V)."""
-
-    def check(
-        head: Head, batch: tuple[Tensor, Tensor], plain_log_probs: Callable[[Head, Tensor], Tensor]
-    ) -> None:
-        found = loss_and_grads(head, *batch)
-        expected = loss_and_grads(head, *batch, loss=partial(plain_nll, log_probs=plain_log_probs))
-        assert found.keys() == expected.keys()
-        for name, value in found.items():
-            assert relative_error(value, expected[name]) < 1e-11, name
-
-    return check
+    found = loss_and_grads(head, *batch)
+    expected = loss_and_grads(head, *batch, loss=partial(plain_nll, log_probs=plain_log_probs))
+    assert found.keys() == expected.keys()
+    for name, value in found.items():
+        assert relative_error(value, expected[name]) < 1e-11, name
 
 
-@pytest.fixture
-def assert_near_in_bf16(
-    loss_and_grads: Callable[..., dict[str, Tensor]],
-    relative_error: Callable[[Tensor, Tensor], float],
-) -> Callable[..., None]:
+def assert_near_in_bf16(head: Head, batch: tuple[Tensor, Tensor]) -> None:
     """That under autocast the loss is as near as the plain one is, and gradients are float32."""
-
-    def check(head: Head, batch: tuple[Tensor, Tensor]) -> None:
-        head.float()
-        hidden_TBD = batch[0].float()
-        exact = loss_and_grads(head, hidden_TBD, batch[1])
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            found = loss_and_grads(head, hidden_TBD, batch[1])
-            plain = loss_and_grads(head, hidden_TBD, batch[1], loss=plain_nll)
-        assert any((value != exact[name]).any() for name, value in found.items())
-        for name, value in found.items():
-            assert value.dtype == torch.float32
-            allowed = max(0.03, 2 * relative_error(plain[name], exact[name]))
-            assert relative_error(value, exact[name]) < allowed, name
-
-    return check
+    head.float()
+    hidden_TBD = batch[0].float()
+    exact = loss_and_grads(head, hidden_TBD, batch[1])
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = loss_and_grads(head, hidden_TBD, batch[1])
+        plain = loss_and_grads(head, hidden_TBD, batch[1], loss=plain_nll)
+    assert any((value != exact[name]).any() for name, value in found.items())
+    for name, value in found.items():
+        assert value.dtype == torch.float32
+        allowed = max(0.03, 2 * relative_error(plain[name], exact[name]))
+        assert relative_error(value, exact[name]) < allowed, name

@@ -12,6 +12,7 @@ from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.trunk.awd_lstm import AWDLSTM
+from tests.heads.conftest import assert_formula, assert_near_in_bf16
 from tests.language_models import head_parts, language_model
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
@@ -63,7 +64,7 @@ def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
     return torch.stack(rows)
 
 
-def test_value_and_every_gradient_are_the_formulas(head, batch, assert_formula):
+def test_value_and_every_gradient_are_the_formulas(head, batch):
     expected = plain_log_probs(head, batch[0])
     torch.testing.assert_close(head.log_probs(batch[0]), expected, rtol=1e-10, atol=1e-10)
     assert (head.log_probs(batch[0]).exp().sum(1) - 1).abs().max() < 1e-12
@@ -73,7 +74,7 @@ def test_value_and_every_gradient_are_the_formulas(head, batch, assert_formula):
     assert not head.has_factors
 
 
-def test_bf16_autocast_is_near_and_the_gradients_are_float32(head, batch, assert_near_in_bf16):
+def test_bf16_autocast_is_near_and_the_gradients_are_float32(head, batch):
     assert_near_in_bf16(head, batch)
 
 

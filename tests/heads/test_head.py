@@ -32,6 +32,7 @@ from lmkit.heads.transforms import (
     SoftCap,
 )
 from lmkit.runs.names import name_of, place_of
+from tests.heads.conftest import assert_formula, make_batch, make_head
 from tests.language_models import head_parts
 
 T, B = 5, 4
@@ -66,15 +67,19 @@ def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
     return torch.stack(rows).detach()
 
 
-def test_log_probs_are_the_formula_and_sum_to_one(
-    mixture_kind, transform_kind, make_head, make_batch
-):
+def test_log_probs_are_the_formula_and_sum_to_one(mixture_kind, transform_kind):
     head = make_head(mixture_kind, transform_kind, num_words=203)
-    hidden_TBD, _ = make_batch(head, T, B)
+    hidden_TBD, targets_TB = make_batch(head, T, B)
     expected = plain_log_probs(head, hidden_TBD)
     exact = head.log_probs(hidden_TBD)
     assert exact.shape == (T * B, 203)
     torch.testing.assert_close(exact, expected, rtol=1e-11, atol=1e-11)
+    nll_TB = head.token_nll(hidden_TBD, targets_TB)
+    assert not nll_TB.requires_grad
+    picked_TB = -exact.detach().gather(1, targets_TB.view(-1, 1)).view(T, B)
+    torch.testing.assert_close(nll_TB, picked_TB, rtol=1e-12, atol=1e-12)
+    has_factors = mixture_kind != "softmaxes" and transform_kind == "identity"
+    assert head.has_factors is has_factors
     found = head.float().log_probs(hidden_TBD.float())
     assert (found.exp().sum(1) - 1).abs().max() < 1e-5
     rounding = 8 * torch.finfo(torch.float32).eps * float(expected.abs().max())  # cubes reach 600
@@ -108,20 +113,7 @@ def test_equal_logits_of_any_size_are_equally_likely(num_words):
     assert nll.item() == pytest.approx(math.log(num_words), rel=1e-6)
 
 
-def test_the_losses_of_tokens_are_the_gathered_log_probs(
-    mixture_kind, transform_kind, make_head, make_batch
-):
-    head = make_head(mixture_kind, transform_kind)
-    hidden_TBD, targets_TB = make_batch(head, T, B)
-    log_probs = head.log_probs(hidden_TBD).detach().view(T, B, -1)
-    picked = [[-log_probs[t, b, targets_TB[t, b]] for b in range(B)] for t in range(T)]
-    expected_TB = torch.tensor(picked, dtype=torch.float64)
-    nll_TB = head.token_nll(hidden_TBD, targets_TB)
-    assert not nll_TB.requires_grad
-    torch.testing.assert_close(nll_TB, expected_TB, rtol=1e-12, atol=1e-12)
-
-
-def test_logit_range_is_that_of_all_logits(pair, make_head, make_batch):
+def test_logit_range_is_that_of_all_logits(pair):
     head = make_head(*pair, rows=3)
     hidden_TBD, _ = make_batch(head, T, B)
     logits = head.mixture(hidden_TBD).context_NKE @ head.decoder_weight.T + head.decoder_bias
@@ -146,7 +138,7 @@ def test_logit_range_draws_no_random_numbers_and_leaves_the_mode():
 
 
 @pytest.mark.parametrize("mixture_kind", ["none", "hidden", "contexts"])
-def test_factors_reproduce_log_probs(make_head, make_batch, mixture_kind):
+def test_factors_reproduce_log_probs(mixture_kind):
     head = make_head(mixture_kind, "identity", rows=3, num_words=31)
     hidden_TBD, _ = make_batch(head, 9, B)
     context_NE, log_z_N = head.factors(hidden_TBD)
@@ -157,13 +149,6 @@ def test_factors_reproduce_log_probs(make_head, make_batch, mixture_kind):
     assert rank == context_NE.shape[1] + 2
 
 
-def test_only_one_softmax_of_untransformed_logits_has_factors(
-    mixture_kind, transform_kind, make_head
-):
-    has_factors = mixture_kind != "softmaxes" and transform_kind == "identity"
-    assert make_head(mixture_kind, transform_kind).has_factors is has_factors
-
-
 class Shifted(Identity):
     """A user's transform derived from the identity is no identity."""
 
@@ -171,7 +156,7 @@ class Shifted(Identity):
         return logits + logits.abs()
 
 
-def test_a_transform_derived_from_the_identity_has_no_factors(make_batch):
+def test_a_transform_derived_from_the_identity_has_no_factors():
     head = made(SingleContext(6), Shifted(), 11).double()
     assert not head.has_factors
     hidden_TBD, targets_TB = make_batch(head, T, B)
@@ -282,7 +267,7 @@ class Temperature(nn.Module):
         return logits * self.scale_V
 
 
-def test_a_transform_may_have_a_parameter_a_word(make_batch, assert_formula):
+def test_a_transform_may_have_a_parameter_a_word():
     section = {"_target_": f"{__name__}.Temperature"}
     transform = make_transform(section, 11)
     assert transform.scale_V.shape == (11,)
@@ -311,12 +296,3 @@ def test_a_transform_of_another_shape_is_refused_in_one_line(transform, expected
     with pytest.raises(UserError, match=expected) as error:
         made(SingleContext(6), transform, 11)
     assert "\n" not in str(error.value)
-
-
-def test_a_nan_comes_out_as_a_nan_loss_and_not_as_an_error():
-    """Training then stops with a line that names the window."""
-    head = made(SingleContext(2), PiecewiseLinear(10, 5.0, frozen=False), 11)
-    hidden_TBD = torch.full((T, B, 2), torch.nan, requires_grad=True)
-    nll = head.nll(hidden_TBD, torch.zeros(T, B, dtype=torch.int64))
-    nll.backward()
-    assert nll.isnan()

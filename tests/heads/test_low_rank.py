@@ -10,13 +10,20 @@ from torch.nn import functional as F
 
 from lmkit.data.windows import Columns, EvalWindows
 from lmkit.errors.user_error import UserError
-from lmkit.heads.head import Head
-from lmkit.heads.low_rank import nearest_factors
+from lmkit.heads.head import Head, nearest_factors
 from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import Identity
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.heads.conftest import MIXTURES, TRANSFORMS, E, V
+from tests.heads.conftest import (
+    MIXTURES,
+    TRANSFORMS,
+    E,
+    V,
+    assert_formula,
+    assert_near_in_bf16,
+    make_batch,
+)
 from tests.language_models import head_parts, language_model, log_prob_matrix
 
 RANK = 3
@@ -41,16 +48,14 @@ def plain_log_probs(head: Head, hidden_TBD: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(log_prior_NK.unsqueeze(-1) + F.log_softmax(values_NKV, -1), dim=1)
 
 
-def test_loss_and_every_gradient_are_those_of_the_whole_weight(
-    mixture_kind, transform_kind, make_batch, assert_formula
-):
-    head = low_rank(mixture_kind, transform_kind)
+def test_loss_and_every_gradient_are_those_of_the_whole_weight(pair):
+    head = low_rank(*pair)
     batch = make_batch(head, 7, 3)
     torch.testing.assert_close(head.log_probs(batch[0]), plain_log_probs(head, batch[0]))
     assert_formula(head, batch, plain_log_probs)
 
 
-def test_near_in_bfloat16(mixture_kind, make_batch, assert_near_in_bf16):
+def test_near_in_bfloat16(mixture_kind):
     head = low_rank(mixture_kind, "gss")
     assert_near_in_bf16(head, make_batch(head, 7, 3))
 
@@ -66,7 +71,7 @@ def test_the_weight_has_the_rank_and_starts_as_a_whole_one_seen_in_a_subspace():
     assert float(head.rank_map.unit) == pytest.approx(typical, rel=1e-4)
 
 
-def test_a_step_on_either_factor_moves_the_weight_about_as_far(make_batch):
+def test_a_step_on_either_factor_moves_the_weight_about_as_far():
     """As far as a step on W itself would at most: |dA B| and |A dB| are near |P dW|."""
     head = Head(head_parts(SingleContext(E), Identity(), 300), decoder_rank=E).double()
     hidden, targets = make_batch(head, 7, 3)

@@ -15,7 +15,16 @@ from lmkit.heads.head import HeadParts
 from lmkit.heads.mixtape import Mixtape, tree_priors
 from lmkit.heads.mixtures import Mixture, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity
-from tests.heads.conftest import plain_nll
+from tests.heads.conftest import (
+    TRANSFORMS,
+    assert_formula,
+    assert_near_in_bf16,
+    both_losses,
+    loss_and_grads,
+    plain_nll,
+    relative_error,
+)
+from tests.live_bytes import largest_numel
 
 T, B, D, E, G, V = 7, 3, 6, 5, 4, 23
 
@@ -41,29 +50,24 @@ def mixtape(
     )
 
 
-@pytest.fixture
-def make_mixtape(make_transform):
+def make_mixtape(
+    transform: str = "identity",
+    rows: int = 4,
+    num_experts: int = 4,
+    own_share: float = 0.3,
+    num_words: int = V,
+) -> Mixtape:
     """In float64, with large weights, in chunks of `rows` contexts."""
-
-    def make(
-        transform: str = "identity",
-        rows: int = 4,
-        num_experts: int = 4,
-        own_share: float = 0.3,
-        num_words: int = V,
-    ) -> Mixtape:
-        torch.manual_seed(3)
-        counts_V = torch.arange(num_words).roll(5)
-        head = mixtape(make_transform(transform), counts_V, num_experts, own_share).double()
-        for name, parameter in head.named_parameters():
-            if not name.startswith("transform"):
-                nn.init.normal_(parameter)
-        head.chunk_mb = 1e-9
-        while head._rows() < rows:
-            head.chunk_mb *= 1.1
-        return head
-
-    return make
+    torch.manual_seed(3)
+    counts_V = torch.arange(num_words).roll(5)
+    head = mixtape(TRANSFORMS[transform](), counts_V, num_experts, own_share).double()
+    for name, parameter in head.named_parameters():
+        if not name.startswith("transform"):
+            nn.init.normal_(parameter)
+    head.chunk_mb = 1e-9
+    while head._rows() < rows:
+        head.chunk_mb *= 1.1
+    return head
 
 
 @pytest.fixture
@@ -93,7 +97,7 @@ def plain_log_probs(head: Mixtape, hidden_TBD: Tensor) -> Tensor:
 
 
 @pytest.mark.parametrize("transform", ["identity", "gss", "bend"])
-def test_log_probs_are_the_formula_and_a_distribution(make_mixtape, batch, transform):
+def test_log_probs_are_the_formula_and_a_distribution(batch, transform):
     head = make_mixtape(transform)
     found, expected = head.log_probs(batch[0]), plain_log_probs(head, batch[0])
     torch.testing.assert_close(found, expected, rtol=1e-11, atol=1e-11)
@@ -107,22 +111,18 @@ def test_log_probs_are_the_formula_and_a_distribution(make_mixtape, batch, trans
 
 @pytest.mark.parametrize("transform", ["identity", "bend"])
 @pytest.mark.parametrize("rows", [1, 4, 1000])
-def test_value_and_every_gradient_are_the_formulas(
-    make_mixtape, batch, assert_formula, transform, rows
-):
+def test_value_and_every_gradient_are_the_formulas(batch, transform, rows):
     assert_formula(make_mixtape(transform, rows), batch, plain_log_probs)
 
 
 @pytest.mark.parametrize(("num_experts", "own_share"), [(2, 0.01), (4, 1.0), (8, 0.5)])
-def test_other_sizes_agree_with_the_materialised_log_p(
-    make_mixtape, batch, both_losses, relative_error, num_experts, own_share
-):
+def test_other_sizes_agree_with_the_materialised_log_p(batch, num_experts, own_share):
     found, plain = both_losses(make_mixtape(num_experts=num_experts, own_share=own_share), *batch)
     for name, value in found.items():
         assert relative_error(value, plain[name]) < 1e-12, name
 
 
-def test_no_tensor_has_n_times_v_elements(make_mixtape, batch, loss_and_grads, largest_numel):
+def test_no_tensor_has_n_times_v_elements(batch):
     head = make_mixtape(rows=2, num_words=523)
     contexts = T * B
     assert 2 * 523 <= largest_numel(lambda: loss_and_grads(head, *batch)) < contexts * 523 / 3
@@ -146,13 +146,11 @@ def test_frequent_words_have_the_gates_and_a_checkpoint_keeps_which():
     assert other.own_words_R.tolist() == [1, 3, 2]
 
 
-def test_bf16_autocast_is_near_and_the_gradients_are_float32(
-    make_mixtape, batch, assert_near_in_bf16
-):
+def test_bf16_autocast_is_near_and_the_gradients_are_float32(batch):
     assert_near_in_bf16(make_mixtape(), batch)
 
 
-def test_logit_range_is_that_of_all_logits(make_mixtape, batch):
+def test_logit_range_is_that_of_all_logits(batch):
     head = make_mixtape("gss")
     logits = head.logits(batch[0]).detach()
     found = head.logit_range(batch[0])

@@ -12,7 +12,6 @@ from torch import nn
 from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtures import (
     HiddenLayer,
-    Latents,
     MixtureOfContexts,
     MixtureOfSoftmaxes,
 )
@@ -33,18 +32,16 @@ def mos(latent_dropout: float = 0.0) -> MixtureOfSoftmaxes:
     return MixtureOfSoftmaxes(D, E, K, latent_dropout).double()
 
 
-@pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])
-def test_parameters_are_a_prior_without_bias_and_latents_with_one(kind):
-    mixture = kind(620, 280, 15, 0.0)
+def test_parameters_are_a_prior_without_bias_and_latents_with_one():
+    mixture = MixtureOfSoftmaxes(620, 280, 15, 0.0)
     assert mixture.prior.bias is None
     # of the published MoS on Penn Treebank: D 620, E 280, K 15
     assert count(mixture) == 620 * 15 + (620 + 1) * 15 * 280 == 2_617_500
 
 
-@pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])
-def test_initialised_as_pytorch_initialises_linear_layers(kind):
+def test_initialised_as_pytorch_initialises_linear_layers():
     torch.manual_seed(0)
-    mixture = kind(100, 30, 10, 0.0)
+    mixture = MixtureOfSoftmaxes(100, 30, 10, 0.0)
     for parameter in (mixture.prior.weight, mixture.latent.weight, mixture.latent.bias):
         assert parameter.abs().max() <= 0.1
         assert parameter.abs().max() > 0.097
@@ -91,16 +88,14 @@ def test_dropout_of_a_hidden_layer_is_locked_over_the_window():
     torch.testing.assert_close(context_NE, context_NE[:1].expand(T * B, E))
 
 
-@pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])
-def test_the_prior_stays_in_float32_under_autocast(kind):
-    mixture = kind(D, E, K, 0.0)
+def test_the_prior_stays_in_float32_under_autocast():
+    mixture = MixtureOfSoftmaxes(D, E, K, 0.0)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        log_prior_NK, _ = Latents.forward(mixture, hidden(T, B, D).float())
+        log_prior_NK, _ = mixture(hidden(T, B, D).float())
     assert log_prior_NK.dtype == torch.float32
     torch.testing.assert_close(log_prior_NK.exp().sum(1), torch.ones(T * B))
 
 
-@pytest.mark.parametrize("kind", [MixtureOfSoftmaxes, MixtureOfContexts])
 @pytest.mark.parametrize(
     ("num_experts", "latent_dropout", "option"),
     [
@@ -110,6 +105,6 @@ def test_the_prior_stays_in_float32_under_autocast(kind):
         (3, -0.1, "head.mixture.latent_dropout"),
     ],
 )
-def test_impossible_settings_name_the_option(kind, num_experts, latent_dropout, option):
+def test_impossible_settings_name_the_option(num_experts, latent_dropout, option):
     with pytest.raises(UserError, match=option.replace(".", r"\.")):
-        kind(D, E, num_experts, latent_dropout)
+        MixtureOfSoftmaxes(D, E, num_experts, latent_dropout)

@@ -10,6 +10,7 @@ from lmkit.experiment.load import load_run
 from lmkit.measures.rank_robustness import RobustnessOptions, study, study_matrix
 from lmkit.spectra.measures import EPSILONS, effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
+from tests.live_bytes import largest_numel
 
 OPTIONS = RobustnessOptions("svd", 2, [1e-22, 1e-26, 1e-30], 5)
 
@@ -77,7 +78,7 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit):
     assert content.items() >= expected._asdict().items()
 
 
-def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run, largest_numel):
+def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run):
     loaded = load_run(tiny_run, "best", None, None)
     model, windows = loaded.model, loaded.data.eval_batches("test")
     whole = next(iter(windows)).targets_TB.numel() * len(model.head.decoder_bias)

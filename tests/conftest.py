@@ -39,19 +39,8 @@ yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 
-# of each kind: its name, its place, its section
-MIXTURES = {
-    "none": ("", 0, {"_target_": "lmkit.heads.mixtures.SingleContext"}),
-    "softmaxes": (
-        "MoS",
-        2,
-        {
-            "_target_": "lmkit.heads.mixtures.MixtureOfSoftmaxes",
-            "num_experts": 15,
-            "latent_dropout": 0.29,
-        },
-    ),
-}
+# of each kind: its name, its place, and a transform's section
+MIXTURES = {"none": ("", 0), "softmaxes": ("MoS", 2)}
 TRANSFORMS = {
     "identity": ("", 0, {"_target_": "lmkit.heads.transforms.Identity"}),
     "gss": (

@@ -1,7 +1,6 @@
 """The benchmark of steps at tiny sizes, and that its plain Transformer is lmkit's."""
 
-from collections.abc import Iterator
-from functools import cache
+from functools import partial
 
 import pytest
 import torch
@@ -29,16 +28,10 @@ def tiny(experiment: str, *overrides: str) -> dict:
     return configuration(experiment, [*TINY, *heads, *overrides])
 
 
-@pytest.fixture(autouse=True, scope="module")
-def measured_once() -> Iterator[None]:
-    """The rate of products is this machine's, whatever the experiment."""
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(bench_step, "matmul_rate", cache(bench_step.matmul_rate))
-        yield
-
-
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
-def test_every_experiment_is_timed_beside_its_plain_counterpart(experiment):
+def test_every_experiment_is_timed_beside_its_plain_counterpart(experiment, monkeypatch):
+    small = partial(bench_step.matmul_rate, side=64)
+    monkeypatch.setattr(bench_step, "matmul_rate", small)
     config, args = tiny(experiment), parsed(["--steps", "2", "--warmup", "1"])
     for precision in ("32-true", "bf16-mixed"):
         found = timed(config, precision, args)

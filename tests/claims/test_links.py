@@ -1,11 +1,14 @@
-"""Links between the pages of the repository lead somewhere."""
+"""Links between the pages lead somewhere, README is short, and the citation is the project's."""
 
 import re
+import tomllib
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.conftest import REPOSITORY
+from tests.pages import README
 
 LINK = re.compile(r"\]\(([^)\s]+)\)|(?:src|srcset|href)=\"([^\"]+)\"")
 ELSEWHERE = ("http://", "https://", "mailto:")
@@ -48,3 +51,14 @@ def test_a_broken_link_is_seen(tmp_path):
         '# A page: of §1\n[a](page.md#a-page-of-1) [b](no.md) ![c](#no) <img src="n">\n'
     )
     assert broken(page) == ["no.md", "#no", "n"]
+
+
+def test_the_readme_is_a_first_screen_and_a_tour():
+    assert len(README.read_text("utf-8").splitlines()) < 200
+
+
+def test_the_citation_is_that_of_the_project():
+    citation = yaml.safe_load((REPOSITORY / "CITATION.cff").read_text("utf-8"))
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    assert (citation["cff-version"], citation["license"]) == ("1.2.0", project["license"])
+    assert citation["version"] == project["version"]

@@ -16,6 +16,7 @@ from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_without_weights
 from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtape import Mixtape
+from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.predictor import trainable
 from lmkit.results.published import published
 from lmkit.runs.names import head_name, name_of
@@ -146,6 +147,20 @@ def test_a_transformer_has_the_size_of_the_lstm(lstm, transformer, words, tolera
     assert sizes[1] == pytest.approx(sizes[0], rel=tolerance)
     shapes = {tuple(model.head.decoder_weight.shape) for model in models}
     assert len(shapes) == 1
+
+
+@pytest.mark.parametrize("size", ["dialogue", "dialogue_small"])
+def test_the_three_heads_of_dialogues_have_as_many_parameters(size):
+    mixtures = {"softmax": SingleContext, "moc": MixtureOfContexts, "mos": MixtureOfSoftmaxes}
+    counts = {}
+    for head, mixture in mixtures.items():
+        name = f"{size}_{head}"
+        assert composed(f"experiment={name}")["name"] == name
+        model = built(name, composed(f"experiment={name}")["data"]["num_words"])
+        assert type(model.head.mixture) is mixture
+        counts[head] = sum(parameter.numel() for parameter in model.parameters())
+    assert counts["moc"] == counts["mos"]
+    assert counts["softmax"] == pytest.approx(counts["mos"], rel=0.003)
 
 
 def test_mixtape_and_doc_are_made_as_published():

@@ -8,14 +8,15 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.evaluation.cache import Cache, Setting, token_nlls
+from tests.evaluation.small_model import KINDS, TEXT, small_model, windows
 
 SETTINGS = [Setting(*s) for s in product((1, 4, 30, 500), (0.3, 2.0), (0.0, 0.1, 0.6))]
 
 
-def plain(model, text, setting: Setting) -> list[float]:
+def plain(model, setting: Setting) -> list[float]:
     """p = (1 - lambda) p_model + lambda p_cache, word by word (Grave et al. 2017, section 3)."""
     model.eval()
-    inputs, targets = text[:-1].unsqueeze(1), text[1:].tolist()
+    inputs, targets = TEXT[:-1].unsqueeze(1), TEXT[1:].tolist()
     with torch.no_grad():
         hidden = model.trunk(inputs, model.trunk.initial_state(1)).dropped_TBD
         p_model = model.head.log_probs(hidden).exp()
@@ -35,12 +36,12 @@ def plain(model, text, setting: Setting) -> list[float]:
     return nlls
 
 
-@pytest.mark.parametrize("kind", ["softmax", "plif", "moc", "mos_plif", "transformer"])
-def test_equals_a_loop_over_words(kind, small_model, text, windows_of):
+@pytest.mark.parametrize("kind", KINDS)
+def test_equals_a_loop_over_words(kind):
     model = small_model(kind)
     for length in (7, 82):  # of blocks, which change nothing
-        found = torch.cat(list(token_nlls(model, windows_of(text, length), SETTINGS)), dim=1)
-        expected = torch.tensor([plain(model, text, s) for s in SETTINGS], dtype=torch.float64)
+        found = torch.cat(list(token_nlls(model, windows(length), SETTINGS)), dim=1)
+        expected = torch.tensor([plain(model, s) for s in SETTINGS], dtype=torch.float64)
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
 
 

@@ -10,26 +10,22 @@ from lmkit.errors.user_error import UserError
 from lmkit.evaluation.dynamic import (
     Adaptation,
     Dynamic,
+    GradientStatistics,
     Rates,
     gradient_statistics,
     segment_nlls,
     trainable,
 )
+from tests.evaluation.small_model import KINDS, TEXT, small_model, windows
 
 LENGTH = 5
-TRAIN_BATCH = 4
 RATES = Rates(lr=0.02, decay=0.3, epsilon=0.01)
-KINDS = ["softmax", "ss", "gss", "plif", "monotone", "moc", "mos", "mos_plif", "transformer"]
+TRAIN_WORDS = torch.randint(0, 13, (23, 4), generator=torch.Generator().manual_seed(2))
 
 
-@pytest.fixture
-def train_words() -> torch.Tensor:
-    return torch.randint(0, 13, (23, TRAIN_BATCH), generator=torch.Generator().manual_seed(2))
-
-
-@pytest.fixture
-def train_batches(train_words) -> EvalWindows:
-    return EvalWindows(Columns(train_words[:-1], train_words[1:]), LENGTH)
+def statistics_of(model) -> GradientStatistics:
+    columns = Columns(TRAIN_WORDS[:-1], TRAIN_WORDS[1:])
+    return gradient_statistics(model, EvalWindows(columns, LENGTH))
 
 
 def plain_loss(model, columns, start, state):
@@ -55,12 +51,12 @@ def squares(model, columns) -> tuple[list, int]:
     return total, num_batches
 
 
-def plain_dynamic(model, text, update) -> list[float]:
+def plain_dynamic(model, update) -> list[float]:
     """Predicts segments one after another; `update` of all parameters after each."""
     trained = [p.detach().clone() for p in model.parameters()]
-    columns, nlls = text.unsqueeze(1), []
+    columns, nlls = TEXT.unsqueeze(1), []
     state = model.trunk.initial_state(1)
-    for start in range(0, len(text) - 1, LENGTH):
+    for start in range(0, len(TEXT) - 1, LENGTH):
         model.zero_grad()
         loss, state, count = plain_loss(model, columns, start, state)
         nlls.append(float(loss.detach()) * count)
@@ -70,8 +66,8 @@ def plain_dynamic(model, text, update) -> list[float]:
     return nlls
 
 
-def by_the_paper(model, text, train, rates: Rates) -> list[float]:
-    total, num_batches = squares(model, train)
+def by_the_paper(model, rates: Rates) -> list[float]:
+    total, num_batches = squares(model, TRAIN_WORDS)
     rms = [torch.sqrt(t / num_batches) for t in total]
     mean = sum(r.mean() for r in rms) / len(rms)
 
@@ -79,12 +75,12 @@ def by_the_paper(model, text, train, rates: Rates) -> list[float]:
         decay = torch.minimum(rates.decay * rms[i] / mean, torch.ones_like(rms[i]))
         return decay * (trained - p.data) - rates.lr * p.grad / (rms[i] + rates.epsilon)
 
-    return plain_dynamic(model, text, update)
+    return plain_dynamic(model, update)
 
 
-def by_the_code(model, text, train, rates: Rates) -> list[float]:
+def by_the_code(model, rates: Rates) -> list[float]:
     """As the code's first version: `MS = sqrt(MS)`, `decrate = MS / gsum`, at most 1/lamb."""
-    total, _ = squares(model, train)
+    total, _ = squares(model, TRAIN_WORDS)
     ms = [torch.sqrt(t) for t in total]
     gsum = sum(torch.mean(m) for m in ms)
     decrate = [(m / gsum).clamp(max=1 / rates.decay) for m in ms]
@@ -93,47 +89,40 @@ def by_the_code(model, text, train, rates: Rates) -> list[float]:
         pull = rates.decay * decrate[i] * (trained - p.data)
         return pull - rates.lr * p.grad / (ms[i] + rates.epsilon)
 
-    return plain_dynamic(model, text, update)
+    return plain_dynamic(model, update)
 
 
-def found_nlls(model, windows, statistics, rates: Rates) -> torch.Tensor:
-    return segment_nlls(model, windows, Adaptation(model, statistics, rates))
+def found_nlls(model, statistics, rates: Rates) -> torch.Tensor:
+    return segment_nlls(model, windows(LENGTH), Adaptation(model, statistics, rates))
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_equals_a_loop_over_segments(
-    kind, small_model, text, windows_of, train_words, train_batches
-):
-    statistics = gradient_statistics(small_model(kind), train_batches)
-    found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, RATES)
-    model = small_model(kind).eval()
-    expected = by_the_paper(model, text, train_words, RATES)
+def test_equals_a_loop_over_segments(kind):
+    found = found_nlls(small_model(kind), statistics_of(small_model(kind)), RATES)
+    expected = by_the_paper(small_model(kind).eval(), RATES)
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
-    static = [float(nll.sum()) for nll in small_model(kind).token_nlls(windows_of(text, LENGTH))]
+    static = [float(nll.sum()) for nll in small_model(kind).token_nlls(windows(LENGTH))]
     assert found[0] == pytest.approx(static[0], rel=1e-12)
     assert (found[1:] - torch.tensor(static[1:])).abs().max() > 0.01
 
 
-@pytest.mark.parametrize("kind", ["softmax", "mos"])
-def test_both_conventions_agree(kind, small_model, text, windows_of, train_words, train_batches):
-    statistics = gradient_statistics(small_model(kind), train_batches)
+def test_both_conventions_agree():
+    statistics = statistics_of(small_model("softmax"))
     assert statistics.num_batches == math.ceil(22 / LENGTH)
     printed = Rates(lr=0.05, decay=2.0, epsilon=0.03)
-    model = small_model(kind).eval()
-    expected = by_the_code(model, text, train_words, printed)
-    rates = printed.from_code(statistics)
-    found = found_nlls(small_model(kind), windows_of(text, LENGTH), statistics, rates)
+    expected = by_the_code(small_model("softmax").eval(), printed)
+    found = found_nlls(small_model("softmax"), statistics, printed.from_code(statistics))
     torch.testing.assert_close(found.tolist(), expected, rtol=1e-8, atol=1e-10)
 
 
-def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_batches):
-    model = small_model("plif").train()
+def test_the_model_is_left_as_it_was():
+    model = small_model("mos_plif").train()
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
-    adaptation = Adaptation(model, gradient_statistics(model, train_batches), RATES)
-    segment_nlls(model, windows_of(text, LENGTH), adaptation)
+    adaptation = Adaptation(model, statistics_of(model), RATES)
+    segment_nlls(model, windows(LENGTH), adaptation)
 
     def interrupted():
-        yield from list(windows_of(text, LENGTH))[:3]
+        yield from list(windows(LENGTH))[:3]
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
@@ -143,13 +132,13 @@ def test_the_model_is_left_as_it_was(small_model, text, windows_of, train_batche
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_frozen_parameters_stay(small_model, text, windows_of, train_batches):
-    model = small_model("plif")
+def test_frozen_parameters_stay():
+    model = small_model("mos_plif")
     model.head.transform.raw_slopes.requires_grad_(False)
-    statistics = gradient_statistics(model, train_batches)
+    statistics = statistics_of(model)
     assert statistics.rms.keys() == trainable(model).keys()
     assert "head.transform.raw_slopes" not in statistics.rms
-    assert len(found_nlls(model, windows_of(text, LENGTH), statistics, RATES)) == 17
+    assert len(found_nlls(model, statistics, RATES)) == 17
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,7 @@
-"""A process that lost its lock while it was suspended changes no file of the run."""
+"""A process that lost its lock while it was suspended changes no file of the run.
+
+One that is killed while it removes checkpoints has finished; the same line removes the rest.
+"""
 
 import multiprocessing
 import os
@@ -17,7 +20,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.retention import tidy_all
 from tests import forked, tiny
-from tests.faults.comparison import rows
+from tests.faults.comparison import rows, runs_in
 
 TINY = [*tiny.SMALL, "data.num_words=40", "callbacks.spectrum=null", "max_epochs=3"]
 TINY += ["trainer.log_every_n_steps=2"]
@@ -90,11 +93,6 @@ def composed(runs_dir: Path) -> dict:
     return tiny.composed(*TINY) | {"runs_dir": str(runs_dir)}
 
 
-def folder_in(runs_dir: Path) -> RunFolder:
-    (config,) = runs_dir.glob("*/config.yaml")
-    return RunFolder(config.parent)
-
-
 def files(folder: RunFolder) -> dict[str, tuple[int, bytes]]:
     """Inode and content of each file."""
     there = (path for path in folder.path.rglob("*") if path.is_file())
@@ -108,7 +106,8 @@ def files(folder: RunFolder) -> dict[str, tuple[int, bytes]]:
 def undisturbed(tmp_path_factory) -> RunFolder:
     runs_dir = tmp_path_factory.mktemp("undisturbed")
     start(composed(runs_dir), 0).join()
-    return folder_in(runs_dir)
+    (folder,) = runs_in(runs_dir)
+    return folder
 
 
 def copied(run: RunFolder, runs_dir: Path) -> tuple[dict, RunFolder]:
@@ -122,7 +121,7 @@ def take_over_and_wake(config: dict, suspended: multiprocessing.Process) -> RunF
     successor = start(config, 1)
     successor.join()
     assert successor.exitcode == 0
-    folder = folder_in(Path(config["runs_dir"]))
+    (folder,) = runs_in(Path(config["runs_dir"]))
     before = files(folder)
     os.kill(suspended.pid, signal.SIGCONT)
     suspended.join()
@@ -186,7 +185,7 @@ def test_damaged_metrics_of_a_run_without_a_checkpoint_begin_anew(undisturbed, t
     assert_same(undisturbed, folder)
 
 
-@pytest.mark.parametrize("content", [b"", b"seed: 1\n", bytes(range(256)), None])
+@pytest.mark.parametrize("content", [bytes(range(256)), None])
 def test_the_damaged_configuration_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
     config, folder = copied(undisturbed, tmp_path)
     trained = folder.read_config()
@@ -252,3 +251,58 @@ def test_leftovers_of_who_took_over_are_not_removed(tmp_path):
     with pytest.raises(LockHeld):
         atomic.remove_leftovers(tmp_path, lost)
     assert litter.exists()
+
+
+def train_and_die(config: dict, call: str, prefix: str) -> None:
+    """Is killed before that call of `os` on a file whose name begins so."""
+    before: Callable[..., None] = getattr(os, call)
+
+    def killed(path: Path, *others: object, **options: object) -> None:
+        if Path(path).name.startswith(prefix):
+            os.kill(os.getpid(), signal.SIGKILL)
+        before(path, *others, **options)
+
+    setattr(os, call, killed)
+    run(config)
+
+
+def killed_run(config: dict, call: str, prefix: str) -> RunFolder:
+    process = forked.spawner.Process(target=train_and_die, args=(config, call, prefix))
+    forked.start(process)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    (folder,) = runs_in(Path(config["runs_dir"]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def before_the_first(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that was killed as soon as it had finished."""
+    config = composed(tmp_path_factory.mktemp("runs")) | {"keep": "none"}
+    return killed_run(config, "rename", "last.ckpt")
+
+
+@pytest.mark.parametrize(
+    ("call", "prefix", "left"),
+    [
+        ("rename", "last.ckpt", {"best.ckpt", "last.ckpt"}),
+        ("unlink", ".last.ckpt.", {"best.ckpt"}),
+        ("rename", "best.ckpt", {"best.ckpt"}),
+        ("unlink", ".best.ckpt.", set()),
+    ],
+)
+def test_killed_while_it_removes_checkpoints(before_the_first, tmp_path, call, prefix, left):
+    shutil.copytree(before_the_first.path.parent, tmp_path, dirs_exist_ok=True)
+    config = composed(tmp_path) | {"keep": "none"}
+    folder = killed_run(config, call, prefix)
+    assert {path.name for path in folder.checkpoints.glob("*.ckpt")} == left
+    assert folder.state() == "finished"
+    run(config)
+    whole, found = (
+        {name: content for name, (_, content) in files(each).items()}
+        for each in (before_the_first, folder)
+    )
+    assert found == {
+        name: content for name, content in whole.items() if not name.startswith("checkpoints/")
+    }
+    assert list(tmp_path.iterdir()) == [folder.path]

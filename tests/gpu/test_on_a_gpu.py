@@ -37,7 +37,11 @@ SIZES = ["trunk.emb_dim=12", "trunk.hidden_dim=16", "trunk.out_dim=12", "trunk.n
 WITHOUT = ("embed", "input", "hidden", "output", "weight")  # masks differ between devices
 SIZES += [f"trunk.{name}_dropout=0" for name in WITHOUT]
 SMALL = {"transformer": ["trunk.num_heads=2", "trunk.memory=8", "trunk.ffn_dim=16"]}
-ON_A_GPU = pytest.param("cuda", marks=pytest.mark.gpu)
+WITH_A_GPU = (
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+)
+ON_A_GPU = pytest.param("cuda", marks=WITH_A_GPU)
 
 
 def heads() -> dict[str, list[str]]:
@@ -65,16 +69,8 @@ FEW = [
     ("none+identity", "transformer"),
 ]
 FEW += [("contexts+monotone_mlp", "awd_lstm")]
-CASES = [pytest.param("cuda", *case, marks=pytest.mark.gpu) for case in ALL]
+CASES = [pytest.param("cuda", *case, marks=WITH_A_GPU) for case in ALL]
 CASES += [("cpu", *case) for case in FEW]
-
-
-@pytest.fixture(autouse=True)
-def gpu(request):
-    """Skips what needs a GPU that is not there."""
-    device = request.node.callspec.params["device"]
-    if device == "cuda" and not torch.cuda.is_available():
-        pytest.skip("needs a CUDA device")
 
 
 @cache

@@ -14,9 +14,9 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests import tiny
+from tests.faults.comparison import rows
 from tests.forked import spawner, start
 from tests.tiny import SMALL
 
@@ -27,7 +27,6 @@ OPTIONS = (
     *("head/transform=plif", "head.transform.knots=1000", "trigger.epoch=6"),
     *("objective.ar_weight=2", "objective.tar_weight=1", "optimizer.lr=10", "max_epochs=14"),
 )
-COST = {"seconds_per_epoch", "tokens_per_second", "peak_memory_mib"}
 
 
 def composed(runs_dir: Path, *overrides: str) -> dict:
@@ -72,11 +71,6 @@ def wait_for_rows(process: multiprocessing.process.BaseProcess, config: dict, ro
         time.sleep(0.01)
 
 
-def rows_without_cost(folder: RunFolder) -> list[dict]:
-    rows = MetricsFile(folder.metrics).read()
-    return [{name: v for name, v in row.items() if name not in COST} for row in rows]
-
-
 def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     assert one.read_result().metrics == other.read_result().metrics
     first, second = load_checkpoint(one.last), load_checkpoint(other.last)
@@ -86,7 +80,7 @@ def assert_same_run(one: RunFolder, other: RunFolder) -> None:
     assert averages
     for name, average in averages.items():
         assert torch.equal(average, second["callbacks"]["AsgdSwitch"]["averages"][name]), name
-    assert rows_without_cost(one) == rows_without_cost(other)
+    assert rows(one) == rows(other)
 
 
 @pytest.fixture(scope="module")

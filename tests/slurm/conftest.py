@@ -60,7 +60,7 @@ class Pinned:
 
     def __init__(self, run: RunFolder) -> None:
         self.run, self.holder = run, look_at(run.lock).holder
-        self.process, self.is_stopped = self.holder.pid, True
+        self.process = self.holder.pid
         os.kill(self.process, signal.SIGSTOP)
 
     def is_asked(self) -> bool:
@@ -75,7 +75,6 @@ class Pinned:
     def release(self) -> None:
         with suppress(ProcessLookupError):
             os.kill(self.process, signal.SIGCONT)
-        self.is_stopped = False
 
 
 class Sweep:
@@ -141,10 +140,6 @@ class Sweep:
 
     def log(self, run: RunFolder) -> str:
         return (self.path / "logs" / f"{run.path.name}.log").read_text()
-
-    def job_logs(self) -> list[str]:
-        """What each job printed, all its attempts."""
-        return [log.read_text() for log in sorted(self.path.glob("logs/job-*.log"))]
 
     def metrics(self) -> dict[str, dict]:
         """What is comparable bit for bit of each point's result."""

@@ -102,7 +102,7 @@ def test_a_sweep_that_is_told_to_stop_goes_on(sweep, undisturbed):
     assert metrics == {run: undisturbed[run] for run in metrics}
 
 
-def test_a_job_of_submitits_that_loses_its_node_goes_on(tmp_path, sweep, undisturbed):
+def test_a_job_of_submitits_that_loses_its_node_goes_on(sweep, undisturbed):
     line = ["hydra/launcher=submitit_slurm", "hydra.launcher.cpus_per_task=1", "seed=141"]
     process = sweep.here(*line, "head/transform=identity,plif", "head/mixture=softmaxes")
     sweep.wait_for((sweep.path / "manifest.json").exists)

@@ -61,20 +61,17 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
 
 
-def test_the_first_steps_say_how_long_a_run_will_take(lmkit, run, monkeypatch):
-    monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", 0.0)
-    lmkit("train", *LINE)
-    lines = logged(run().log.read_text())
-    told = [line for line in lines if "by its first steps" in line]
-    assert told == ["about # s per epoch, # s for the # of its budget, by its first steps"]
-    assert lines.index(told[0]) == 1  # after the line of the start
-
-
-def test_threads_that_wait_for_cores_are_told_of(lmkit, run, monkeypatch):
+def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
+    lmkit, run, monkeypatch
+):
     monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", 0.0)
     times = ((7 * calls, 3 * calls) for calls in itertools.count())
     monkeypatch.setattr("lmkit.training.callbacks.progress._ran_and_waited", lambda: next(times))
     lmkit("train", *LINE, "threads=2", "max_epochs=1")
+    lines = logged(run().log.read_text())
+    told = [line for line in lines if "by its first steps" in line]
+    assert told == ["about # s per epoch, # s for the # of its budget, by its first steps"]
+    assert lines.index(told[0]) == 1  # after the line of the start
     advice = [line for line in run().log.read_text().splitlines() if "threads=1" in line]
     assert len(advice) == 1
     assert "  its 2 threads wait 30% of their time for a core that other work has: " in advice[0]

@@ -22,15 +22,14 @@ PARTS = ("head", "head/mixture", "head/transform")
 FITTING = {
     "doc": ("head.mixture.experts=[1,2,2]",),
     "mixtape": ("head.gate_dim=3",),
-    "plif_1e6": ("head.transform.knots=1000",),
 }
 
 
 def sections(part: str) -> dict[str, dict]:
-    """By name, the section of each kind of a part."""
-    names = [path.stem for path in sorted((CONFIGS / part).glob("*.yaml"))]
+    """By name, the section of each kind of a part, but for variants of another."""
+    files = sorted((CONFIGS / part).glob("*.yaml"))
     found = {}
-    for name in names:
+    for name in [f.stem for f in files if part == "head" or "defaults:" not in f.read_text()]:
         options = (f"{part}={name}", *FITTING.get(name, ()))
         section = composed("trunk=transformer", *SMALL, *options)
         for key in part.split("/"):

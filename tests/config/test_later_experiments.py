@@ -18,7 +18,7 @@ from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.predictor import trainable
-from lmkit.results.published import published
+from lmkit.results.published import CORPORA, published
 from lmkit.runs.names import head_name, name_of
 from lmkit.training.head_module import HeadModule
 from tests import tiny
@@ -87,6 +87,8 @@ def test_an_experiment_has_the_values_of_its_authors_program(name):
     assert found == PROGRAMS[name]
     for section in SAME_AS_MOS.get(name, ()):
         assert config[section] == composed("experiment=penn_mos")[section]
+    corpus = CORPORA[name.partition("_")[0]]
+    assert config["conclusion"]["published_contexts"] == corpus.rank_contexts
 
 
 @pytest.mark.parametrize("name", FINETUNING)

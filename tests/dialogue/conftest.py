@@ -1,6 +1,5 @@
 """A corpus of a few dialogues, and models over it."""
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -9,8 +8,7 @@ import torch
 from lmkit.dialogue.batches import PairsDataModule
 from lmkit.dialogue.corpus import DialogueCorpus
 from lmkit.dialogue.module import DialogueModel
-from lmkit.experiment.objects import make_data
-from lmkit.experiment.objects import make_model as model_of
+from lmkit.experiment.objects import make_model
 from tests.tiny import composed
 
 TEXTS = {
@@ -64,27 +62,31 @@ def corpus(folder: Path, /, **options: object) -> DialogueCorpus:
     return DialogueCorpus(**defaults | options)
 
 
-def config(folder: Path, *overrides: str, mixture: str = "none") -> dict:
+def config(*overrides: str, mixture: str = "none") -> dict:
     chosen = [f"head/mixture={mixture}"]
     if mixture != "none":
         chosen.append("head.mixture.num_experts=3")
-    return composed(*SMALL, f"data.root={folder}", *chosen, *overrides)
+    return composed(*SMALL, *chosen, *overrides)
 
 
-def data_module(folder: Path, *overrides: str) -> PairsDataModule:
-    found = config(folder, *overrides)
-    return make_data(found, corpus(folder, num_words=12).load())
+def data_module(folder: Path, **options: int) -> PairsDataModule:
+    few = {"turns": 4, "context_words": 60, "response_words": 40, "bptt": 12, "seed": 1}
+    few |= {"batch_size": 2, "eval_batch_size": 2}
+    return PairsDataModule(corpus=corpus(folder, num_words=12).load(), **few | options)
 
 
-@pytest.fixture
-def make_model(folder) -> Callable[..., DialogueModel]:
-    """Models whose parameters are large, so that their log P differs from word to word."""
+def small_model(mixture: str = "none", num_words: int = 12, **options: object) -> DialogueModel:
+    """Of parameters so large that its log P differs from word to word.
 
-    def make(mixture: str = "none", *overrides: str, num_words: int = 12) -> DialogueModel:
-        torch.manual_seed(3)
-        model = model_of(config(folder, *overrides, mixture=mixture), torch.zeros(num_words))
-        for parameter in model.parameters():
-            parameter.data.uniform_(-1, 1)
-        return model.eval()
-
-    return make
+    Args:
+        options: values in place of those composed, by section and key.
+    """
+    torch.manual_seed(3)
+    found = config(mixture=mixture)
+    for option, value in options.items():
+        section, key = option.split(".")
+        found[section][key] = value
+    model = make_model(found, torch.zeros(num_words))
+    for parameter in model.parameters():
+        parameter.data.uniform_(-1, 1)
+    return model.eval()

@@ -81,7 +81,7 @@ def test_training_goes_on_after_the_last_batch_committed(splits):
 
 
 def test_evaluation_has_whole_responses(folder):
-    data = data_module(folder, "windows.response_words=2")
+    data = data_module(folder, response_words=2)
     windows = data.eval_batches("test")
     batches = list(windows)
     assert len(batches) == len(windows) == 1
@@ -98,7 +98,7 @@ def talk(tmp_path_factory):
 
 
 def test_evaluation_has_every_pair_once_in_batches_of_like_length(talk):
-    windows = data_module(talk, "windows.eval_batch_size=8").eval_batches("test")
+    windows = data_module(talk, eval_batch_size=8).eval_batches("test")
     batches = list(windows)
     lengths = [batch.is_word_TB.sum(0) for batch in batches]
     assert len(batches) == len(windows) == 25
@@ -110,12 +110,12 @@ def test_evaluation_has_every_pair_once_in_batches_of_like_length(talk):
 
 @pytest.mark.parametrize("first", [3, 5, 8, 13])
 def test_the_first_evaluation_batches_are_of_all_lengths_whatever_the_seed(talk, first):
-    def longest(*options: str) -> list[int]:
-        windows = data_module(talk, "windows.eval_batch_size=8", *options).eval_batches("test")
+    def longest(**options: int) -> list[int]:
+        windows = data_module(talk, eval_batch_size=8, **options).eval_batches("test")
         return [batch.sampled_length for batch in windows]
 
     found = longest()
-    assert found == longest("seed=7", "windows.batch_size=5")
+    assert found == longest(seed=7, batch_size=5)
     ends = [2, *sorted(found[:first]), 41]
     gaps = np.diff(ends)
     assert gaps.max() <= 2 * 39 / first
@@ -124,4 +124,4 @@ def test_the_first_evaluation_batches_are_of_all_lengths_whatever_the_seed(talk,
 @pytest.mark.parametrize("option", ["turns", "context_words", "response_words", "batch_size"])
 def test_bad_options_are_named(folder, option):
     with pytest.raises(UserError, match=rf"^windows\.{option} must be a whole number"):
-        data_module(folder, f"windows.{option}=0")
+        data_module(folder, **{option: 0})

@@ -5,7 +5,7 @@ import torch
 
 from lmkit.dialogue.beam import BeamSearch
 from lmkit.dialogue.corpus import EOS_ID, UNK_ID
-from tests.dialogue.conftest import MIXTURES, data_module
+from tests.dialogue.conftest import MIXTURES, data_module, small_model
 
 NUM_WORDS = 5  # <eos>, <unk> and three others
 MAX_WORDS = 4
@@ -54,8 +54,8 @@ def plain_beam(model, batch, item: int, size: int) -> list[tuple[tuple[int, ...]
 
 @pytest.mark.parametrize("mixture", MIXTURES)
 @pytest.mark.parametrize("size", [1, 3, 150])  # of 121 responses in all: the last drops none
-def test_a_beam_is_the_plain_loop(make_model, batch, mixture, size):
-    model = make_model(mixture, num_words=NUM_WORDS)
+def test_a_beam_is_the_plain_loop(batch, mixture, size):
+    model = small_model(mixture, num_words=NUM_WORDS)
     everything = BeamSearch(size, MAX_WORDS, min(size, 20)).search(model, batch)
     for item, found in enumerate(everything):
         expected = plain_beam(model, batch, item, size)[:20]
@@ -64,8 +64,8 @@ def test_a_beam_is_the_plain_loop(make_model, batch, mixture, size):
         assert [hypothesis.log_prob for hypothesis in found] == pytest.approx(scores, abs=1e-4)
 
 
-def test_it_stops_when_the_best_have_ended(make_model, batch):
-    model = make_model(num_words=NUM_WORDS)
+def test_it_stops_when_the_best_have_ended(batch):
+    model = small_model(num_words=NUM_WORDS)
     with torch.no_grad():
         model.head.decoder_bias[EOS_ID] = 50.0
     calls = []
@@ -75,13 +75,13 @@ def test_it_stops_when_the_best_have_ended(make_model, batch):
     assert len(calls) == 1
 
 
-def test_few_responses_are_all_there_are(make_model, batch):
-    model = make_model(num_words=NUM_WORDS)
+def test_few_responses_are_all_there_are(batch):
+    model = small_model(num_words=NUM_WORDS)
     found = BeamSearch(9, 1, 9).search(model, batch)
     assert [{h.words for h in hypotheses} for hypotheses in found] == [{(), (2,), (3,), (4,)}] * 3
 
 
-def test_a_trained_models_mode_is_left_as_it_was(make_model, batch):
-    model = make_model(num_words=NUM_WORDS).train()
+def test_a_trained_models_mode_is_left_as_it_was(batch):
+    model = small_model(num_words=NUM_WORDS).train()
     BeamSearch(2, 3, 1).search(model, batch)
     assert model.training

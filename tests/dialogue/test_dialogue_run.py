@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.experiment.run import run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
@@ -44,7 +45,7 @@ def dialogues(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(dialogues, tmp_path_factory) -> RunFolder:
     """An undisturbed run of MoS."""
-    return to_the_end(config(dialogues, tmp_path_factory.mktemp("runs"), "experiment=dialogue_mos"))
+    return run(config(dialogues, tmp_path_factory.mktemp("runs"), "experiment=dialogue_mos"))
 
 
 @pytest.mark.slow

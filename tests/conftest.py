@@ -218,7 +218,6 @@ def make_run() -> Callable[..., Path]:
         trigger: str = "et",
         contexts: int = 10000,
         sizes: tuple[int, int] = (10000, 82429),
-        changes: dict[str, object] | None = None,
         options: dict[str, object] | None = None,
         name: str = "penn_small",
         train_tokens: int | None = None,
@@ -230,8 +229,7 @@ def make_run() -> Callable[..., Path]:
         config = deepcopy(published_config(f"{published}{suffix}"))
         if transform != "identity":
             config["head"]["transform"] = dict(its_transform[2])
-        of_head = {f"head.{option}": value for option, value in (changes or {}).items()}
-        for option, value in (of_head | (options or {})).items():
+        for option, value in (options or {}).items():
             section = config
             *path, key = option.split(".")
             for part in path:

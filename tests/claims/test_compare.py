@@ -54,7 +54,7 @@ def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs, capsys):
 
 
 def test_runs_of_several_groups_are_named(lmkit, runs, make_run, capsys):
-    make_run(runs / "runs", 1, 56.0, 9100, transform="gss", changes={"transform.k": 2.0})
+    make_run(runs / "runs", 1, 56.0, 9100, transform="gss", options={"head.transform.k": 2.0})
     lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
     printed = capsys.readouterr().out
     assert "a holds 2 groups, tested as if they were one: GSS (k=2), GSS (k=2.5)" in printed

@@ -25,8 +25,8 @@ def lines(root):
 def test_values_of_an_option_are_a_line_each_at_its_best_rate(tmp_path, make_run):
     for experts, ppl in ((5, 58.0), (10, 57.0)):
         for lr, more in ((5, 0.0), (20, 1.0)):
-            how = {"changes": {"mixture.num_experts": experts}, "options": {"optimizer.lr": lr}}
-            make_run(tmp_path, 1, ppl + more, 900 * experts, "softmaxes", **how)
+            options = {"head.mixture.num_experts": experts, "optimizer.lr": lr}
+            make_run(tmp_path, 1, ppl + more, 900 * experts, "softmaxes", options=options)
     assert lines(tmp_path) == {"K, experts": {"MoS": [(5, 58.0), (10, 57.0)]}}
 
 
@@ -39,8 +39,8 @@ def test_a_whole_decoder_stands_at_its_width(tmp_path, make_run):
 def test_lines_share_all_other_options(tmp_path, make_run):
     for c in (-1.5, 0.0):
         for k in (2.0, 2.5):
-            changes = {"transform.c": c, "transform.k": k}
-            make_run(tmp_path, 1, 57 + c + k, transform="gss", changes=changes)
+            options = {"head.transform.c": c, "head.transform.k": k}
+            make_run(tmp_path, 1, 57 + c + k, transform="gss", options=options)
     found = lines(tmp_path)
     assert found["c of GSS"] == {
         "GSS (k 2)": [(-1.5, 57.5), (0.0, 59.0)],
@@ -68,7 +68,7 @@ def test_learning_rates_are_no_option_of_a_model(tmp_path, make_run):
 
 def test_what_is_true_or_false_is_no_axis_where_some_runs_lack_it_too(tmp_path, make_run):
     for flag in (True, False):
-        changes = {"transform.flag": flag}
-        make_run(tmp_path, 1, 57.0 + flag, transform="outside", changes=changes)
+        options = {"head.transform.flag": flag}
+        make_run(tmp_path, 1, 57.0 + flag, transform="outside", options=options)
     make_run(tmp_path, 1)
     assert lines(tmp_path) == {}

@@ -80,7 +80,7 @@ def test_holms_p_is_over_the_whole_table(runs, tmp_path, make_run):
     p = stats.ttest_ind(GSS, SOFTMAX, equal_var=False).pvalue
     for c in range(3):
         for seed, ppl in enumerate(SOFTMAX, 1):
-            make_run(runs, seed, ppl + 0.001 * c, transform="gss", changes={"transform.c": c})
+            make_run(runs, seed, ppl + 0.001 * c, transform="gss", options={"head.transform.c": c})
     page_of(runs, tmp_path / "out")
     rows = pd.read_csv(tmp_path / "out" / "tables" / "answer_heads.csv").dropna(subset="p_welch")
     lowest = rows.loc[rows["p_welch"].idxmin()]

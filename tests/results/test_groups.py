@@ -19,7 +19,7 @@ def test_runs_that_differ_by_seed_alone_are_a_group_in_the_papers_order(tmp_path
     for seed in (1, 2, 3):
         make_run(tmp_path, seed, 57.0 + 0.05 * seed)
         make_run(tmp_path, seed, 56.9 + 0.05 * seed, transform="gss")
-    make_run(tmp_path, 1, transform="gss", changes={"transform.c": -2.0})
+    make_run(tmp_path, 1, transform="gss", options={"head.transform.c": -2.0})
     make_run(tmp_path, 1, 58.0, trigger="nt")
     make_run(tmp_path, 1, 56.0, mixture="softmaxes")
     make_run(tmp_path, 1, 56.0, transform="outside")
@@ -94,14 +94,14 @@ def test_what_makes_other_runs_makes_another_group(tmp_path, make_run, how, edit
 
 def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_run):
     make_run(tmp_path, transform="outside")
-    make_run(tmp_path, transform="outside", changes={"transform._target_": "mine.Cube"})
+    make_run(tmp_path, transform="outside", options={"head.transform._target_": "mine.Cube"})
     assert groups_in(tmp_path) == {"Cube (heads.Cube)": 1, "Cube (mine.Cube)": 1}
 
 
 def test_an_option_of_a_users_mixture_makes_groups_whatever_its_name(tmp_path, make_run):
     for size in (10, 20):
-        changes = {"mixture._target_": "mine.Mixture", "mixture.hidden_dim": size}
-        make_run(tmp_path, mixture="softmaxes", changes=changes)
+        options = {"head.mixture._target_": "mine.Mixture", "head.mixture.hidden_dim": size}
+        make_run(tmp_path, mixture="softmaxes", options=options)
     assert groups_in(tmp_path) == {"MoS (hidden dim 10)": 1, "MoS (hidden dim 20)": 1}
 
 
@@ -192,7 +192,7 @@ def test_heads_are_those_trained_as_most(tmp_path, make_run):
 def test_of_a_grid_the_lowest_on_valid_stands_for_its_head(tmp_path, make_run):
     for c in range(5):
         for seed in (1, 2):
-            make_run(tmp_path, seed, 57.0 - c, transform="gss", changes={"transform.c": c})
-    make_run(tmp_path, 1, 40.0, transform="gss", changes={"transform.c": 9})
+            make_run(tmp_path, seed, 57.0 - c, transform="gss", options={"head.transform.c": c})
+    make_run(tmp_path, 1, 40.0, transform="gss", options={"head.transform.c": 9})
     runs, _ = grouped(results(str(tmp_path)))
     assert heads(runs)["head.transform.c"].tolist() == [4, 4]

@@ -46,7 +46,7 @@ def test_the_fingerprints_are_those_of_the_corpora(data_root):
 
 def test_a_run_of_the_composed_configuration_is_the_experiment(tmp_path, make_run):
     make_run(tmp_path)
-    make_run(tmp_path, transform="gss", changes={"transform.k": 1.25})
+    make_run(tmp_path, transform="gss", options={"head.transform.k": 1.25})
     make_run(tmp_path, transform="outside")
     make_run(tmp_path, mixture="softmaxes", trigger="nt")
     assert nearest_in(tmp_path) == {

@@ -32,10 +32,8 @@ BATCHES = "lmkit.data.windows:EpochBatches"
 TESTS = (
     "tests/training/test_checkpoint_files.py",
     "tests/training/callbacks/test_asgd_switch.py",
-    "tests/training/callbacks/test_stopping.py",
     "tests/integration/test_kept_state.py",
     "tests/claims/test_leaving.py",
-    "tests/claims/test_lightning_callbacks.py",
 )
 
 

@@ -1,10 +1,14 @@
 """A checkpoint is there whole or not at all, and only from who holds the lock."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import LockLost
+from lmkit.training.callbacks.epoch_end import EpochEnd
+from lmkit.training.callbacks.stopping import Patience
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, read_tensors, write_tensors
 
 
@@ -37,3 +41,29 @@ def test_who_has_lost_the_lock_writes_no_checkpoint(tmp_path):
     with pytest.raises(LockLost):
         AtomicCheckpointIO(lost).save_checkpoint({"step": 2}, removed / "last.ckpt")
     assert not removed.exists()
+
+
+def epoch_end() -> EpochEnd:
+    return EpochEnd(every_minutes=1, stopping=Patience(2))
+
+
+def test_what_was_seen_makes_the_round_trip():
+    original, resumed = epoch_end(), epoch_end()
+    original.best_ppl, original.best_epoch, original.train_ppl_at_best = 5.0, 7, 4.0
+    original.batches, original.called_off = {"epoch": 8, "windows_done": 3}, True
+    original.stopping.history = [6.0, 5.0]
+    resumed.load_state_dict(original.state_dict())
+    assert vars(resumed) == vars(original) | {"stopping": resumed.stopping}
+    assert resumed.stopping.history == [6.0, 5.0]
+
+
+def test_the_best_checkpoint_is_linked_if_it_was_not(tmp_path):
+    original, resumed = epoch_end(), epoch_end()
+    original.last_is_best = True
+    last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
+    write_tensors(last, {"step": 1})
+    resumed.run = SimpleNamespace(
+        folder=SimpleNamespace(last=last, best=best), check_lock=lambda: None
+    )
+    resumed.load_state_dict(original.state_dict())
+    assert best.samefile(last)

@@ -11,6 +11,7 @@ import torch
 
 import lmkit as package
 from tests.claims.conftest import Lmkit
+from tests.claims.test_mistakes import KEPT
 from tests.pages import write_shown_files
 from tests.tiny import TINY
 
@@ -274,10 +275,9 @@ def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(
 
 
 @pytest.mark.usefixtures("own_analysis")
-def test_what_an_analysis_cannot_take_is_one_line(refused, lmkit, tmp_path):
-    lmkit("train", *TINY)
-    assert "'leters' (did you mean letters?)" in refused("longest", *OWN, "run=runs", "leters=3")
+def test_what_an_analysis_cannot_take_is_one_line(refused, tmp_path):
+    assert "'leters' (did you mean letters?)" in refused("longest", *OWN, f"run={KEPT}", "leters=3")
     configs = tmp_path / "configs" / "analyses" / "longest.yaml"
     configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
     expected = "_target_=types.SimpleNamespace must be a lmkit.analyses.base.Analysis, but makes"
-    assert expected in refused("longest", *OWN, "run=runs")
+    assert expected in refused("longest", *OWN, f"run={KEPT}")

@@ -18,13 +18,16 @@ from lmkit.fixed_trunk import composition
 from lmkit.sweeps import multirun
 from lmkit.sweeps.axes import Line, option_of
 from lmkit.sweeps.points import Composer, ConfigReader
+from tests.claims.test_pages_run import NOT_RUN
 from tests.pages import PAGES, lmkit_command, shell_lines, write_shown_files
 
 
 def commands_of_pages() -> Iterator[str]:
+    """Those in their text, and the lines that test_pages_run.py does not run."""
     for page in PAGES:
         text = page.read_text("utf-8")
-        yield from filter(None, map(lmkit_command, shell_lines(text)))
+        lines = (line for line in shell_lines(text) if line.strip().startswith(tuple(NOT_RUN)))
+        yield from filter(None, map(lmkit_command, lines))
         prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
         for code in re.findall(r"`(lmkit [^`]+)`", prose):
             yield " ".join(code.split())

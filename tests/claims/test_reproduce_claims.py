@@ -20,8 +20,6 @@ from omegaconf import OmegaConf
 from lmkit.cli import entry, reproduce
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction import running
-from lmkit.reproduction.planning import commands
-from lmkit.reproduction.steps import PlannedSize, Reproduction, StudyStep
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.sweeps.axes import Line
@@ -139,6 +137,16 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
     assert "seed=7" not in page  # the sweep's own axes stay as they are
     seeds = {RunFolder(path.parent).read_result().metrics["test_ppl"] for path in trained}
     assert len(seeds) == 4
+    # the commands that a dry run shows can be typed, and do the same
+    lmkit(*LINE, "dry_run=true")
+    lines = [each.strip() for each in capsys.readouterr().out.splitlines()]
+    commands = [shlex.split(each)[1:] for each in lines if each.startswith("lmkit ")]
+    assert [words[0] for words in commands] == [words[0] for words in mine]
+    (tmp_path / "reproductions/mine_tiny/index.html").unlink()
+    for words in commands:
+        lmkit(*words)
+    assert len(runs()) == 4
+    assert (tmp_path / "reproductions/mine_tiny/index.html").read_text() == page
     # a step that fails is named, and the page is written all the same
     with pytest.raises(SystemExit):
         lmkit(*LINE, "measures=[{command: evaluate, options: ['split=nowhere']}]", "out=other")
@@ -166,17 +174,6 @@ def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     assert "multirun_sweeps=two has failed" in refused(*LINE, *launcher)
     ((*_, config_dir, folder),) = commands
     assert commands[0][-7:] == [*launcher, config_dir, folder]
-
-
-def test_studies_are_written_into_a_folder_whose_name_is_like_a_pattern():
-    wanted = Reproduction(
-        studies=[StudyStep("degenerate")],
-        runs_dir="runs[1]",
-        size=PlannedSize("tiny", "", "runs[1]"),
-    )
-    wanted.paper, wanted.table = "Somebody", "table 1"
-    study, _ = (each.words for each in commands(wanted, [], [], [], "out"))
-    assert study[:3] == ["study", "degenerate", "runs_dir='runs[1]/synthetic'"]
 
 
 def test_a_mistake_is_one_line(refused, monkeypatch):
@@ -260,33 +257,11 @@ def test_every_published_item_is_named_by_a_reproduction():
         assert set(published) <= named[paper]
 
 
-@pytest.mark.slow
-def test_the_commands_that_a_dry_run_shows_can_be_typed_and_do_the_same(mine, lmkit, capsys, runs):
-    capsys.readouterr()
-    lmkit(*LINE, "dry_run=true")
-    assert mine == []
-    lines = [each.strip() for each in capsys.readouterr().out.splitlines()]
-    commands = [shlex.split(each)[1:] for each in lines if each.startswith("lmkit ")]
-    assert [words[0] for words in commands] == [
-        "train", "finetune", "finetune", "evaluate", "report"
-    ]  # fmt: skip
-    for words in commands:
-        lmkit(*words)
-    assert len(runs()) == 4
-    typed = Path("reproductions/mine_tiny/index.html").read_text()
-    lmkit(*LINE)
-    assert len(runs()) == 4
-    assert [words[0] for words in mine] == [words[0] for words in commands]
-    assert Path("reproductions/mine_tiny/index.html").read_text() == typed
-
-
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkeypatch):
+def test_a_signal_is_handed_on_and_the_command_may_save(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     command = tmp_path / "command"
     command.write_text(
-        "#!/bin/sh\ntrap 'sleep 0.3; echo TERM > saved; exit 0' TERM\n"
-        "trap 'sleep 0.3; echo INT > saved; exit 0' INT\ntouch ready\n"
+        "#!/bin/sh\ntrap 'sleep 0.3; touch saved; exit 0' TERM\ntouch ready\n"
         "while :; do sleep 0.05; done\n"
     )
     command.chmod(0o755)
@@ -295,14 +270,14 @@ def test_a_signal_is_handed_on_and_the_command_may_save(number, tmp_path, monkey
     def send() -> None:
         while not (tmp_path / "ready").exists():
             time.sleep(0.05)
-        os.kill(os.getpid(), number)
+        os.kill(os.getpid(), signal.SIGTERM)
 
     sender = threading.Thread(target=send)
     sender.start()
     with pytest.raises(StopRequested):
         running.run_command(["train"])
     sender.join()
-    assert f"SIG{(tmp_path / 'saved').read_text().strip()}" == number.name
+    assert (tmp_path / "saved").exists()
 
 
 def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):

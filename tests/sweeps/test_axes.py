@@ -114,7 +114,7 @@ def test_submitits_launcher_needs_slurm(monkeypatch):
     "text",
     [
         *("/home/josé/runs", "/data/größe", "/数据/runs", "runs/٣", "it's, more", "runs", "12"),
-        *("a b", r"a\b", "a\\", r"\\'", r"it\'s \\", r"'\'\\'c\\d\\\\"),
+        *("runs[1]/synthetic", "a b", r"a\b", "a\\", r"\\'", r"it\'s \\", r"'\'\\'c\\d\\\\"),
     ],
 )
 def test_a_text_is_read_back_as_it_was_whatever_its_letters(text):

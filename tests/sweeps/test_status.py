@@ -21,9 +21,9 @@ from lmkit.sweeps.tables import estimate_line, say_command, summary
 
 
 def test_every_state_is_told_apart(sweep_of):
-    sweep = sweep_of("ok", "fails", "ok", "ok", "ok")
+    sweep = sweep_of("ok", "fails", "ok", "ok", "ok", "diverges")
     points = sweep.manifest.points
-    run_points(sweep, points[:2], [{}], lambda text: None)
+    run_points(sweep, [*points[:2], points[5]], [{}], lambda text: None)
     running, stopped = sweep.run_folder(points[2]), sweep.run_folder(points[3])
     for folder in (running, stopped):
         folder.path.mkdir(parents=True)
@@ -32,8 +32,12 @@ def test_every_state_is_told_apart(sweep_of):
     metrics.append(5, 1, {"valid/ppl": 90.0, "seconds_per_epoch": 7.0})
     with RunLock(running.lock):
         found = standings(sweep)
-    assert [s.state for s in found] == ["finished", "failed", "running", "unfinished", "new"]
-    assert summary(found) == "5 runs: 1 finished, 1 running, 1 failed, 1 unfinished, 1 new"
+    states = ["finished", "failed", "running", "unfinished", "new", "finished"]
+    assert [s.state for s in found] == states
+    assert summary(found) == (
+        "6 runs: 2 finished (1 of them diverged, which lmkit runs calls failed), 1 running, "
+        "1 failed, 1 unfinished, 1 new"
+    )
     done, failed, going = found[:3]
     assert (done.epoch, done.valid_ppl, done.test_ppl, done.press_rank) == (4, 9.0, 8.0, 7)
     assert failed.failure.log_tail[-1] == "error: the reason why"
@@ -43,14 +47,6 @@ def test_every_state_is_told_apart(sweep_of):
     begun = standings(sweep)[2]
     assert (begun.epoch, begun.valid_ppl, begun.seconds_left) == (2, 90.0, 21.0)
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
-
-
-def test_finished_points_that_diverged_are_counted_as_what_lmkit_runs_calls_them(sweep_of):
-    sweep = sweep_of("ok", "diverges", "fails")
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert summary(standings(sweep)) == (
-        "3 runs: 2 finished (1 of them diverged, which lmkit runs calls failed), 1 failed"
-    )
 
 
 def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_on(sweep_of):

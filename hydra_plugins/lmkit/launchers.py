@@ -37,7 +37,7 @@ class OwnLauncher(Launcher):
         """
         # only now: other commands do without these imports
         from lmkit.cli.entry import config_reader
-        from lmkit.sweeps.launching import launch
+        from lmkit.sweeps.multirun import launch
 
         return launch(self._train, self._loader, self._config, job_overrides, config_reader())
 

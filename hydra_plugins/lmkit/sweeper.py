@@ -16,14 +16,18 @@ class LmkitSweeper(Sweeper):
         parts: further such axes; the sweep is the union of the parts.
     """
 
+    hydra_context: HydraContext
+    config: DictConfig  # composed for the sweep itself, with Hydra's own section
+    task: TaskFunction
+
     def __init__(self, params: Mapping[str, object], parts: Sequence[Mapping[str, object]]) -> None:
-        self._params, self._parts = params, parts
+        self.params, self.parts = params, parts
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Takes what `sweep` needs."""
-        self.hydra_context, self.config, self._task = hydra_context, config, task_function
+        self.hydra_context, self.config, self.task = hydra_context, config, task_function
 
     def sweep(self, arguments: list[str]) -> None:
         """Trains every point. Ends the program with status 1 when one has failed.
@@ -32,12 +36,7 @@ class LmkitSweeper(Sweeper):
         """
         # only now: other commands do without these imports
         from lmkit.cli.entry import config_reader
-        from lmkit.sweeps.multirun import Request, train_all
+        from lmkit.sweeps.multirun import train_all
 
-        assert self.hydra_context is not None
-        assert self.config is not None
-        request = Request(
-            self.hydra_context, self._task, self.config, arguments, self._params, self._parts
-        )
-        if not train_all(request, config_reader()):
+        if not train_all(self, arguments, config_reader()):
             sys.exit(1)

@@ -1,7 +1,7 @@
 """Checks the points of a sweep for `lmkit.sweeps.multirun`: `python -m lmkit.cli.check_points`.
 
-It reads JSON from stdin (whether there is a GPU, and the configurations) and writes the outcome of
-each as JSON to stdout. What points share is checked once. A model is made on the meta device, which
+It reads JSON from stdin (whether there is a GPU, and the configurations) and writes the outcome as
+JSON to stdout. What points share is checked once. A model is made on the meta device, which
 computes nothing, once for all points that share it.
 """
 
@@ -94,17 +94,17 @@ def _check_windows(config: Config) -> None:
 
 
 def main() -> None:
-    """Reads from stdin; prints a JSON list with a [run, error] per point, up to the first error."""
+    """Reads from stdin; prints [runs, error] in JSON: the runs of the points up to the first bad
+    one, and what is wrong with it."""
     sent = json.load(sys.stdin)
     checker = Checker(sent["has_gpu"])
-    outcomes: list[tuple[str, str | None]] = []
-    for config in sent["configs"]:
-        try:
-            outcomes.append((checker.check(config), None))
-        except UserError as error:
-            outcomes.append(("", str(error)))
-            break
-    print(json.dumps(outcomes))
+    runs, error = [], None
+    try:
+        for config in sent["configs"]:
+            runs.append(checker.check(config))
+    except UserError as refused:
+        error = str(refused)
+    print(json.dumps([runs, error]))
 
 
 if __name__ == "__main__":

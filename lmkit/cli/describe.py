@@ -7,7 +7,6 @@ read for the size of its vocabulary; the model's weights take no memory.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -16,13 +15,11 @@ from rich.console import Console
 
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.data.corpus import Corpus, Sizes, TextSplits
-from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import check_plain_options
 from lmkit.experiment.make import make
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Column, Row, Table, decimal, key_values, plain_table
 from lmkit.presentation.terminal import to_terminal
-from lmkit.sweeps.axes import GROUP, option_of
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.experiment.model_size import Size
@@ -34,19 +31,8 @@ MFLOPs: two FLOPs per multiply-add of the matrix products, forward or (training)
 forward and backward. Gates, dropout, transforms and softmax are left out."""
 
 
-def main() -> None:
-    """Reads the command line. Raises: UserError for a sweep."""
-    for argument in sys.argv[1:]:
-        if option_of(argument) == GROUP:
-            raise UserError(
-                f"{argument}: lmkit describe shows one run; lmkit train {argument} dry_run=true "
-                f"shows those of a sweep"
-            )
-    show()
-
-
 @entry_point("describe")
-def show(config: DictConfig) -> None:
+def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     from lmkit.experiment.model_size import model_sizes, model_without_weights  # bring torch
     from lmkit.experiment.objects import make_trainer, require_fit

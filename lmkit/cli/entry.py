@@ -76,8 +76,8 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if {"--help", "-h"} & set(sys.argv[1:]):
                     print(help_text(config_name, sys.argv[1:]))
                     return
-                if config_name not in ("train", "finetune") and _MULTIRUN & set(sys.argv[1:]):
-                    raise UserError("--multirun goes with lmkit train and lmkit finetune alone")
+                if config_name not in ("train", "finetune"):
+                    _refuse_sweep()
                 if config_name == "train":
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
                 if not _run_by_compose_alone(config_name, reporting):
@@ -86,6 +86,15 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
         return main
 
     return decorate
+
+
+def _refuse_sweep() -> None:
+    for word in sys.argv[1:]:
+        if word in _MULTIRUN or option_of(word) == GROUP:
+            raise UserError(
+                f"{word}: {sys.argv[0]} takes one configuration; lmkit train {word} dry_run=true "
+                f"shows the runs of a sweep"
+            )
 
 
 def _run_by_compose_alone(config_name: str, task: Task) -> bool:

@@ -6,7 +6,7 @@ import sys
 import pandas as pd
 
 from lmkit.cli.interruption import ends_in_one_line
-from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option, list_of
+from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Column, counted, plain_table
 from lmkit.presentation.terminal import to_terminal
@@ -53,22 +53,18 @@ def main() -> None:
         count = counted(int(runs["code.has_changed"].sum()), "run")
         print(f"code that has changed since trained {count}", file=sys.stderr)
     if given["best"]:
-        runs = best_of_heads(runs)
+        finished, _ = grouped(runs)
+        if finished.empty:
+            raise UserError("best=head: no run has finished with finite perplexities")
+        runs = heads(finished)
     runs = by_column(runs, given["sort"]) if given["sort"] else runs
-    columns = list_of(given["columns"]) if given["columns"] else None
+    names = given["columns"].removeprefix("[").removesuffix("]")  # as Hydra's commands take a list
+    columns = [name.strip() for name in names.split(",")] if names else None
     if given["csv"] == "true":
         shown = runs if columns is None else runs[chosen(runs, columns)]
         print(shown.to_csv(lineterminator="\n"), end="")
     else:
         show(runs, columns)
-
-
-def best_of_heads(runs: pd.DataFrame) -> pd.DataFrame:
-    """Those of each head at its best rate. Raises: UserError when none has finished."""
-    compares, _ = grouped(runs)
-    if compares.empty:
-        raise UserError("best=head: no run has finished with finite perplexities")
-    return heads(compares)
 
 
 def by_column(runs: pd.DataFrame, sort: str) -> pd.DataFrame:

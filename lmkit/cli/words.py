@@ -137,8 +137,3 @@ def folders(begun: str) -> list[str]:
         return []
     shown = [each for each in there if name.startswith(".") or not each.startswith(".")]
     return [f"{start}{each}/" for each in shown if each.startswith(name)]
-
-
-def list_of(text: str) -> list[str]:
-    """The entries of `a,b`, or of `[a, b]` as Hydra's commands take it."""
-    return [entry.strip() for entry in text.removeprefix("[").removesuffix("]").split(",")]

@@ -12,8 +12,7 @@ from typing import Any, TypeVar
 from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
-from lmkit.errors.misfit import misfit
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, misfit
 
 Section = Mapping[str, Any]
 

@@ -13,8 +13,7 @@ from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
-from lmkit.errors.misfit import parameters
-from lmkit.errors.user_error import UserError, require_flag
+from lmkit.errors.user_error import UserError, parameters, require_flag
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make

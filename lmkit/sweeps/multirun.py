@@ -1,47 +1,49 @@
 """A command for many runs: its points are expanded and checked, and those that have not finished
 are handed to the launcher that `hydra/launcher` chooses, Hydra's own or lmkit's.
+
+Any launcher of Hydra's takes the points of lmkit's sweeper; lmkit's launchers take those of any
+sweeper, and make the sweep's folder where the sweeper did not.
 """
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
 
+from hydra.core.config_loader import ConfigLoader
+from hydra.core.plugins import Plugins
+from hydra.core.utils import JobReturn, JobStatus
+from hydra.errors import InstantiationException
+from hydra.plugins.launcher import Launcher
 from hydra.types import HydraContext, RunMode, TaskFunction
-from omegaconf import DictConfig, OmegaConf
+from hydra.utils import get_class
+from omegaconf import DictConfig, OmegaConf, open_dict
 
-from lmkit.errors.user_error import UserError
+from hydra_plugins.lmkit.launchers import OwnLauncher
+from hydra_plugins.lmkit.sweeper import LmkitSweeper
+from lmkit.errors.user_error import UserError, misfit
 from lmkit.runs.identity import leaves
 from lmkit.runs.retention import tidy_all
-from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.runs.sweep_folder import MANIFEST, Failure, Point, SweepFolder
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line
-from lmkit.sweeps.launching import hand_over, make_launcher, write_into
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
 from lmkit.sweeps.quoting import as_value
 from lmkit.sweeps.status import Standing, estimate, standings
 
-Axes = Mapping[str, object]
 
-
-class Request(NamedTuple):
-    """What Hydra passes to its sweeper."""
-
-    context: HydraContext
-    task: TaskFunction
-    config: DictConfig  # composed for the sweep itself, with Hydra's own section
-    typed: Sequence[str]  # overrides on the command line except Hydra's
-    params: Axes  # common to all parts
-    parts: Sequence[Axes]  # the sweep is their union
-
-
-def train_all(request: Request, reader: ConfigReader) -> bool:
+def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader) -> bool:
     """Trains every point of a sweep, or shows them in a dry run; True when none failed.
+
+    Args:
+        typed: overrides on the command line except Hydra's.
 
     Raises: UserError for what is wrong with the line or with one of its points.
     """
-    config, console = request.config, tables.console()
-    launcher = make_launcher(request.context, request.task, config)
-    sweep, _ = plan(request.context.config_loader, config, _lines(request), reader)
+    config, console = sweeper.config, tables.console()
+    launcher = _make_launcher(sweeper.hydra_context, sweeper.task, config)
+    sweep, _ = plan(sweeper.hydra_context.config_loader, config, _lines(sweeper, typed), reader)
     every = standings(sweep)
     if config.dry_run:
         tables.show_standings(console, sweep.manifest.name, every)
@@ -55,8 +57,8 @@ def train_all(request: Request, reader: ConfigReader) -> bool:
     left = [each.point for each in every if not each.is_finished]
     if not left:
         return True
-    write_into(sweep, config)
-    hand_over(launcher, sweep, left, config)
+    _write_into(sweep, config)
+    _hand_over(launcher, sweep, left, config)
     ended = standings(sweep, left)
     _tidy(sweep, ended)  # after other processes too, which may have died at a run's end
     tables.show_standings(console, f"sweep {sweep.manifest.name}", ended)
@@ -69,32 +71,31 @@ def _tidy(sweep: SweepFolder, every: Sequence[Standing]) -> None:
     tidy_all([(sweep.run_folder(e.point), e.point.keep) for e in every if e.is_finished])
 
 
-def _lines(request: Request) -> list[Line]:
+def _lines(sweeper: LmkitSweeper, typed: Sequence[str]) -> list[Line]:
     """The overrides of each run. Raises: UserError for what is wrong with the sweep's own."""
-    loader, settings = request.context.config_loader, request.config.sweep
-    _refuse_options_outside_axes(request)
-    typed = axes.run_overrides(request.typed)
-    every = axes.expand(request.params, request.parts, typed, loader)
+    loader, settings = sweeper.hydra_context.config_loader, sweeper.config.sweep
+    _refuse_options_outside_axes(sweeper)
+    every = axes.expand(sweeper.params, sweeper.parts, axes.run_overrides(typed), loader)
     return [every[i] for i in axes.sample(len(every), settings.sample, settings.sample_seed)]
 
 
-def _refuse_options_outside_axes(request: Request) -> None:
+def _refuse_options_outside_axes(sweeper: LmkitSweeper) -> None:
     """A sweep's file must set all options of a run in its axes: runs are started without the file.
 
     Raises: UserError naming an option, or a group's choice, that the file sets elsewhere.
     """
-    name = request.config.hydra.runtime.choices.get(GROUP)
+    name = sweeper.config.hydra.runtime.choices.get(GROUP)
     if name is None:
         return
-    config_name, common = request.config.hydra.job.config_name, common_options(request.config)
+    config_name, common = sweeper.config.hydra.job.config_name, common_options(sweeper.config)
     without, with_file = (
-        request.context.config_loader.load_configuration(
+        sweeper.hydra_context.config_loader.load_configuration(
             config_name, [*common, *choice], RunMode.MULTIRUN
         )
         for choice in ([], [f"{GROUP}={name}"])
     )
     where = f"{GROUP}/{name}.yaml"
-    if not request.params and not request.parts:
+    if not sweeper.params and not sweeper.parts:
         raise UserError(
             f"{where} names no points: give it hydra.sweeper.params, options with their values "
             f'such as seed: "1,2,3"'
@@ -120,3 +121,100 @@ def _own(config: DictConfig) -> dict[str, Any]:
     keys = [str(key) for key in config if key not in of_sweep]
     own: Any = OmegaConf.to_container(OmegaConf.masked_copy(config, keys), resolve=False)
     return dict(leaves(own))
+
+
+def _make_launcher(context: HydraContext, task: TaskFunction, config: DictConfig) -> Launcher:
+    """The launcher that `hydra/launcher` chooses.
+
+    Raises: UserError for options that it refuses.
+    """
+    try:
+        return Plugins.instance().instantiate_launcher(
+            hydra_context=context, task_function=task, config=config
+        )
+    except InstantiationException as error:
+        cause = error.__cause__ or error
+        if isinstance(cause, UserError):
+            raise cause from None
+        options = dict(config.hydra.launcher)
+        kind = get_class(options.pop("_target_"))
+        if issubclass(kind, OwnLauncher):
+            kind = get_class(kind.trains)
+        raise misfit(cause, partial(kind, **options), "hydra.launcher", ()) from None
+
+
+def _choice(config: DictConfig) -> str:
+    return str(config.hydra.runtime.choices["hydra/launcher"])
+
+
+def _write_into(sweep: SweepFolder, config: DictConfig) -> None:
+    """Has a launcher's own files written into the sweep's folder, where lmkit's launchers find its
+    points."""
+    places = {"hydra.sweep.dir": str(sweep.path), "hydra.sweep.subdir": "."}
+    with open_dict(config):
+        for option, place in places.items():
+            OmegaConf.update(config, option, place)
+            config.hydra.overrides.hydra.append(f"{option}={as_value(place)}")
+
+
+def _hand_over(
+    launcher: Launcher, sweep: SweepFolder, points: Sequence[Point], config: DictConfig
+) -> None:
+    """Has a launcher train points; counts what failed under launchers that do not.
+
+    Raises: UserError when none can be launched.
+    """
+    try:
+        jobs = launcher.launch([point.overrides for point in points], initial_job_idx=0)
+    except (RuntimeError, OSError) as error:  # such as submitit's where there is no SLURM
+        if isinstance(launcher, OwnLauncher):
+            raise
+        reason = " ".join(str(error).split())
+        raise UserError(f"hydra/launcher={_choice(config)}: {reason}") from error
+    for point, job in zip(points, jobs, strict=True):
+        if job.status == JobStatus.FAILED and sweep.failure(point) is None:
+            try:
+                raise job.return_value
+            except Exception as error:
+                sweep.record_failure(point, Failure(" ".join(str(error).split()), [], repeats=True))
+
+
+def launch(
+    train: Callable[[SweepFolder, Sequence[Point]], None],
+    loader: ConfigLoader,
+    config: DictConfig,
+    lines: Sequence[Sequence[str]],
+    reader: ConfigReader,
+) -> list[JobReturn]:
+    """Trains the runs with these overrides as points of a sweep: what lmkit's launchers do.
+
+    Args:
+        config: composed for the sweep itself, with Hydra's own section.
+
+    Returns: of each line its valid perplexity, or why it failed; None where it is yet to be
+        trained elsewhere.
+
+    Raises: UserError for what is wrong with one of them; StopRequested on a signal.
+    """
+    folder = Path(config.hydra.sweep.dir)
+    if (folder / MANIFEST).is_file():
+        sweep = SweepFolder.find(str(folder), ".")
+        of_line = {tuple(point.overrides): point for point in sweep.manifest.points}
+        points = [of_line[tuple(line)] for line in lines]
+    else:
+        sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
+        sweep.save()
+    train(sweep, list({point.run: point for point in points}.values()))
+    return [_job(sweep, point) for point in points]
+
+
+def _job(sweep: SweepFolder, point: Point) -> JobReturn:
+    job = JobReturn(overrides=point.overrides, status=JobStatus.COMPLETED)
+    folder = sweep.run_folder(point)
+    failure = sweep.failure(point)
+    if folder.finished_within(point.budget):
+        job.return_value = folder.read_result().metrics["valid_ppl"]
+    elif failure is not None:
+        job.status = JobStatus.FAILED
+        job.return_value = UserError(f"{point.label}: {failure.reason}")
+    return job

@@ -9,9 +9,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from glob import glob
-from typing import NamedTuple
 
 import yaml
 from hydra.core.config_loader import ConfigLoader
@@ -32,13 +31,6 @@ from lmkit.sweeps.status import text_key
 PROGRAM = "lmkit.cli.check_points"
 # options of launchers, ours and submitit's, that give the runs a GPU
 _GPUS = ("gpus", "gpus_per_node", "gpus_per_task", "gres")
-
-
-class Checked(NamedTuple):
-    """What the check found about a point."""
-
-    run: str  # name of its run folder; empty with an error
-    error: str | None  # what is wrong with it, in one line
 
 
 def plan(
@@ -69,13 +61,11 @@ def plan(
     if len({each["runs_dir"] for each in configs}) != 1:
         raise UserError("runs_dir must be the same for all points of a sweep")
     every: list[Point] = []
-    for i, checked in enumerate(_checked(configs, config, reader, console)):
-        if checked.error is not None:
-            raise _point_error(i, labels[i], checked.error)
-        each = configs[i]
-        line = _with_bookkeeping(lines[i], each, name)
+    runs = _checked(configs, labels, config, reader, console)
+    for typed, label, each, run in zip(lines, labels, configs, runs, strict=True):
+        line = _with_bookkeeping(typed, each, name)
         ends = Budget.of(each)._asdict() | {"keep": each["keep"]}
-        every.append(Point(labels[i], line, checked.run, each["name"], **ends, text=text_key(each)))
+        every.append(Point(label, line, run, each["name"], **ends, text=text_key(each)))
     once = _each_run_once(every, console)
     arguments = config_arguments(config.hydra, "train")
     runs_dir, here, retries = configs[0]["runs_dir"], os.getcwd(), config.sweep.retries
@@ -96,17 +86,20 @@ def common_options(config: DictConfig) -> list[str]:
     return [a for a in config_arguments(config.hydra, "train") if a.startswith("hydra.")]
 
 
-def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checked]:
-    """Checks composed configurations, in order; stops after the first bad one.
+def check(configs: Sequence[Config], has_gpu: bool | None = None) -> tuple[list[str], str | None]:
+    """Checks composed configurations, in order, up to the first bad one.
 
     Args:
         configs: the configurations to be trained.
         has_gpu: whether the machine that trains them has a GPU; None: it is this one.
 
+    Returns: the names of the run folders of those before it, and what is wrong with it, in one
+        line; None: all are right.
+
     Raises: UserError when the check itself cannot run.
     """
     if not configs:
-        return []
+        return [], None
     done = subprocess.run(
         [sys.executable, "-m", PROGRAM],
         input=json.dumps({"has_gpu": has_gpu, "configs": configs}),
@@ -116,26 +109,37 @@ def check(configs: Sequence[Config], has_gpu: bool | None = None) -> list[Checke
     if done.returncode != 0:
         last_line = " ".join(done.stderr.strip().splitlines()[-1:])
         raise UserError(f"the points cannot be checked: {last_line}")
-    return [Checked(*each) for each in json.loads(done.stdout.splitlines()[-1])]
+    runs, error = json.loads(done.stdout.splitlines()[-1])
+    return runs, error
 
 
 def _checked(
-    configs: Sequence[Config], config: DictConfig, reader: ConfigReader, console: Console
-) -> Iterator[Checked]:
-    """Each point's run, up to the first bad point. Those that have finished need no check."""
+    configs: Sequence[Config],
+    labels: Sequence[str],
+    config: DictConfig,
+    reader: ConfigReader,
+    console: Console,
+) -> list[str]:
+    """The name of each point's run folder. Those that have finished need no check.
+
+    Raises: UserError naming the first bad point.
+    """
     has_gpu = _has_gpu(config.hydra.launcher)
     names = {path.rpartition("-")[0] for path in glob("*-*", root_dir=configs[0]["runs_dir"])}
-    finished: dict[int, Checked] = {}
+    runs: dict[int, str] = {}
     for i, each in enumerate(configs):
         if each["name"] in names:
             folder = reader.run_folder(each, has_gpu)
             if folder.finished_within(Budget.of(each)):
-                finished[i] = Checked(folder.path.name, None)
-    left = [each for i, each in enumerate(configs) if i not in finished]
+                runs[i] = folder.path.name
+    left = [i for i in range(len(configs)) if i not in runs]
     with console.status(f"checking {counted(len(left), 'run')}"):
-        others = iter(check(left, has_gpu))
-    for i in range(len(configs)):
-        yield finished[i] if i in finished else next(others)
+        checked, error = check([configs[i] for i in left], has_gpu)
+    if error is not None:
+        bad = left[len(checked)]
+        raise _point_error(bad, labels[bad], error)
+    runs |= dict(zip(left, checked, strict=True))
+    return [runs[i] for i in range(len(configs))]
 
 
 def _has_gpu(launcher: Mapping[str, object]) -> bool | None:

@@ -58,16 +58,13 @@ class Composer:
             for override in settings:
                 OmegaConf.update(self._composed[key], option_of(override), read(override).value())
         else:
-            self._composed[key] = self._load(line)
+            overrides = [*self._common, *line]
+            composed = self._loader.load_configuration(self._config_name, overrides, RunMode.RUN)
+            with open_dict(composed):  # not a masked copy, which would lose the options' types
+                del composed["hydra"]
+            self._composed[key] = composed
         config = self._reader.to_plain(self._composed[key])
         return config | {"name": name_with_head(config["name"], line)}
-
-    def _load(self, line: Line) -> DictConfig:
-        overrides = [*self._common, *line]
-        composed = self._loader.load_configuration(self._config_name, overrides, RunMode.RUN)
-        with open_dict(composed):
-            del composed["hydra"]
-        return composed  # not a masked copy, which would lose the options' types
 
     def _is_hydras(self, override: str) -> bool:
         """Whether the override chooses from a group, removes something, or merges into a

@@ -12,9 +12,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import BinaryIO
 
-from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import HELD
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -107,7 +105,7 @@ class _Processes:
     def _spawn(self, waiting: Waiting) -> None:
         slot = self.free.pop(0)
         started_in = self.sweep.manifest.started_in
-        with self._open_log(waiting.point) as log:
+        with self.sweep.log(waiting.point).open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
@@ -119,13 +117,6 @@ class _Processes:
                 start_new_session=True,  # shields it from this terminal's signals
             )
         self.running.append(_Running(waiting, slot, process, start))
-
-    def _open_log(self, point: Point) -> BinaryIO:
-        path = self.sweep.log(point)
-        try:
-            return path.open("ab")
-        except OSError as error:
-            raise UserError(f"cannot write {path}: {error.strerror}") from error
 
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode

@@ -49,20 +49,7 @@ _TIMEOUT_S = 60.0
 
 
 class Slurm:
-    """Submits workers.
-
-    Args:
-        partition: None: the cluster's default.
-        account: None: the cluster's default.
-        time_min: time limit of a job; when it is reached, its run saves and the job is requeued.
-        signal_delay_s: seconds before that limit at which a job is told to save.
-        gpus: per job.
-        cpus: per job; the runs' option `threads` should be the same.
-        mem_gb: per job; None: the cluster's default.
-        array_parallelism: the most jobs; each trains one point after another.
-        max_requeues: how often a job that reached its time limit is requeued.
-        setup: shell lines that run first, such as `module load cuda`.
-        extra: further options of sbatch by their long names.
+    """Submits workers. Its options are explained in conf/hydra/launcher/slurm.yaml.
 
     Raises: UserError for a value out of its range.
     """

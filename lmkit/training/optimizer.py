@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from lmkit.errors.misfit import misfit
 from lmkit.errors.user_error import (
     UserError,
+    misfit,
     require_at_least,
     require_list,
     require_positive,

@@ -10,8 +10,8 @@ from rich.progress import Progress
 
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.sweeps import bars as module
-from lmkit.sweeps.bars import Watched, bars
+from lmkit.sweeps import local
+from lmkit.sweeps.local import Watched, bars
 from lmkit.sweeps.processes import run_points
 
 
@@ -38,7 +38,7 @@ def test_each_run_under_way_has_a_bar_of_its_epochs_until_it_ends(sweep_of):
 
 
 def test_a_run_that_others_before_it_crowd_out_has_no_bar(sweep_of, monkeypatch):
-    monkeypatch.setattr(module, "_SHOWN", 1)
+    monkeypatch.setattr(local, "_SHOWN", 1)
     sweep = sweep_of("ok", "ok")
     progress = Progress(console=Console(file=io.StringIO()))
     watched = Watched(sweep, sweep.manifest.points, progress)
@@ -52,7 +52,7 @@ def test_a_run_that_others_before_it_crowd_out_has_no_bar(sweep_of, monkeypatch)
 
 
 def test_a_terminal_sees_them_beside_what_is_said_and_a_file_does_not(sweep_of, monkeypatch):
-    monkeypatch.setattr(module, "_LOOK_S", 0.01)
+    monkeypatch.setattr(local, "_LOOK_S", 0.01)
     for is_terminal in (True, False):
         sweep, drawn = sweep_of("0.5"), io.StringIO()
         console = Console(file=drawn, force_terminal=is_terminal, width=100)

@@ -92,8 +92,8 @@ def _refuse_sweep() -> None:
     for word in sys.argv[1:]:
         if word in _MULTIRUN or option_of(word) == GROUP:
             raise UserError(
-                f"{word}: {sys.argv[0]} takes one configuration; lmkit train {word} dry_run=true "
-                f"shows the runs of a sweep"
+                f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "
+                f"takes one configuration"
             )
 
 

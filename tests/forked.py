@@ -113,6 +113,7 @@ def _type(
     for name in os.environ.keys() - environment.keys():
         del os.environ[name]
     os.environ.update(environment)
+    os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # as the server's own first line has set it
     os.chdir(folder)
     sys.path.insert(0, str(folder))  # as `python -m` does
     for name in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):

@@ -45,7 +45,7 @@ def test_gss_is_farthest_from_its_pieces_at_the_knee(rows):
 
 
 def test_half_of_a_relu_layer_is_off_and_experts_mend_it(rows):
-    options = ("width=32", "experts=[8]", "inputs=20", "image_side=2", "channels=1")
+    options = ("width=32", "experts=[8]", "inputs=20", "image_side=4", "channels=2")
     found = rows("degenerate", *options)
     ends = found.groupby(["layer", "gates"])["value"].min()
     assert (

@@ -60,12 +60,17 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 def at_best_rate(runs: pd.DataFrame, device: str | None = "cuda") -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
-    perplexity with the first seed. Where that seed trained none, another trunk chose the rate. Of a
-    seed that a CPU and a GPU trained alike, the run on that `device`; None: both.
+    perplexity with the first seed, among the rates with the most of the other seeds: a new best
+    rate does not count before it has its seeds. Where the first seed trained none, another trunk
+    chose the rate. Of a seed that a CPU and a GPU trained alike, the run on that `device`; None:
+    both.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
-    first = runs.assign(of=of)[runs["seed"] == FIRST_SEED].sort_values("valid_ppl").groupby("of")
+    others = runs["seed"].where(runs["seed"] != FIRST_SEED)
+    seeds = others.groupby([of, *(runs[rate] for rate in RATES)], dropna=False).transform("nunique")
+    first = runs.assign(of=of, lacks=seeds.groupby(of).transform("max") - seeds)
+    first = first[runs["seed"] == FIRST_SEED].sort_values(["lacks", "valid_ppl"]).groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]
     if device is None:

@@ -73,6 +73,14 @@ def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):
     assert set(texts.at_best_rate(runs)["seed"]) == {141, 143}
 
 
+def test_a_new_best_rate_counts_once_it_has_its_seeds(head):
+    tried = [(0.01, 141, 26.0), (0.01, 142, 26.0), (0.01, 143, 26.0), (0.003, 141, 25.0)]
+    one = (0.003, 142, 25.0)
+    assert set(texts.at_best_rate(head(*tried))["rate"]) == {0.01}
+    assert set(texts.at_best_rate(head(*tried, one))["rate"]) == {0.01}
+    assert set(texts.at_best_rate(head(*tried, one, (0.003, 144, 25.0)))["rate"]) == {0.003}
+
+
 def test_a_seed_that_a_cpu_and_a_gpu_trained_counts_once(head):
     on_cpu = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.03, 142, 25.0), (0.03, 143, 25.0))
     on_gpu = head((0.03, 143, 24.0), (0.03, 144, 24.0), (0.01, 142, 24.0))

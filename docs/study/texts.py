@@ -68,8 +68,9 @@ def at_best_rate(runs: pd.DataFrame, device: str | None = "cuda") -> pd.DataFram
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
     others = runs["seed"].where(runs["seed"] != FIRST_SEED)
-    seeds = others.groupby([of, *(runs[rate] for rate in RATES)], dropna=False).transform("nunique")
-    first = runs.assign(of=of, lacks=seeds.groupby(of).transform("max") - seeds)
+    at_rate = [of, *(runs[rate] for rate in RATES)]
+    num_seeds = others.groupby(at_rate, dropna=False).transform("nunique")
+    first = runs.assign(of=of, lacks=num_seeds.groupby(of).transform("max") - num_seeds)
     first = first[runs["seed"] == FIRST_SEED].sort_values(["lacks", "valid_ppl"]).groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]

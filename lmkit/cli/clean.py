@@ -18,7 +18,7 @@ from lmkit.presentation.tables import counted
 from lmkit.runs.folder import FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held
 from lmkit.runs.names import FINETUNE
-from lmkit.runs.retention import KEEPS, locks_beside, taken, tidy, would_free
+from lmkit.runs.retention import KEEPS, bytes_freed, bytes_on_disk, locks_beside, tidy
 from lmkit.runs.selection import Selection, select_runs
 from lmkit.runs.sweep_folder import points_asked_for
 from lmkit.sweeps import tables
@@ -77,16 +77,16 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     goes = [folder for folder in folders if folder.path.resolve() not in stays]
     for reason, count in Counter([*selected.left_out.values(), *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
-    before, runs = sum(map(taken, folders)), counted(len(folders), "finished run")
+    before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
     if dry_run:
-        freed = data_size(sum(would_free(folder, keep) for folder in goes))
+        freed = data_size(sum(bytes_freed(folder, keep) for folder in goes))
         on_disk = f"{runs}: {data_size(before)} on disk, of which keep={keep} would free"
         console.print(f"{on_disk} {freed}; dry_run=false removes", highlight=False, soft_wrap=True)
         return True
     failures = _remove(goes, keep, console)
     for name, reason in failures.items():
         console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
-    left = sum(map(taken, folders))
+    left = sum(map(bytes_on_disk, folders))
     freed = data_size(before - left)
     console.print(f"{runs}: keep={keep} has freed {freed}, {data_size(left)} left", highlight=False)
     return not failures

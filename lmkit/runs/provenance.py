@@ -10,9 +10,8 @@ from pathlib import Path
 
 from lmkit.runs.identity import IDENTITY_VERSION
 from lmkit.runs.result import SCHEMA_VERSION
-from lmkit.runs.source import code_sha256
+from lmkit.runs.source import PACKAGE, code_sha256
 
-_PACKAGE = Path(__file__).resolve().parent.parent
 _DISTRIBUTIONS = (
     "lmkit",
     "torch",
@@ -41,7 +40,7 @@ def provenance(
         "schema_version": SCHEMA_VERSION,
         "identity_version": IDENTITY_VERSION,
         "code_sha256": code_sha256(),
-        "git": git_revision(_PACKAGE),
+        "git": git_revision(PACKAGE),
         "python": platform.python_version(),
         "packages": {name: _version(name) for name in _DISTRIBUTIONS},
         "platform": platform.platform(),

@@ -108,7 +108,7 @@ def locks_beside(folder: RunFolder) -> list[str]:
     return [name for name in os.listdir(folder.path.parent) if ".lock" in name]
 
 
-def taken(folder: RunFolder, without: Collection[Path] = ()) -> int:
+def bytes_on_disk(folder: RunFolder, without: Collection[Path] = ()) -> int:
     """Bytes on the disk of a run's folder, but for some of its files; 0 if there is none.
 
     The two checkpoints may be one file under two names, which takes up space until both are gone.
@@ -117,10 +117,10 @@ def taken(folder: RunFolder, without: Collection[Path] = ()) -> int:
     return sum({(s.st_dev, s.st_ino): _BLOCK * s.st_blocks for s in stats}.values())
 
 
-def would_free(folder: RunFolder, keep: str) -> int:
+def bytes_freed(folder: RunFolder, keep: str) -> int:
     """Bytes that tidying a finished run with that `keep` frees."""
     goes = {*folder.path.rglob(".*.tmp"), *surplus(folder, keep)}
-    return taken(folder) - taken(folder, without=goes)
+    return bytes_on_disk(folder) - bytes_on_disk(folder, without=goes)
 
 
 def require_last(folder: RunFolder) -> None:

@@ -16,7 +16,7 @@ from typing import NamedTuple
 # of this environment; distributions elsewhere on the path are found by their records
 _INSTALLED = {Path(sysconfig.get_path(name)) for name in ("purelib", "platlib", "stdlib")}
 
-_PACKAGE = Path(__file__).resolve().parent.parent
+PACKAGE = Path(__file__).resolve().parent.parent
 # changes to what reads, measures, shows or starts runs change none of their numbers
 _ROOMS = (
     "data",
@@ -235,7 +235,7 @@ def _imported_from(module: ast.Module, name: str) -> str | None:
 def code_sha256() -> str:
     """SHA-256 (hex) of lmkit's source files that compute a run's result, with their paths."""
     digest = hashlib.sha256()
-    for name, content in sorted(deciding_files(_PACKAGE).items()):
+    for name, content in sorted(deciding_files(PACKAGE).items()):
         digest.update(name.encode())
         digest.update(hashlib.sha256(content).digest())
     return digest.hexdigest()

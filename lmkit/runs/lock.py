@@ -97,17 +97,17 @@ class RunLock:
         Raises: LockHeld at once when another process holds it; UserError when the file cannot be
             written.
         """
-        me = this_process()
         make_folder(self.path.parent)
         try:
-            heartbeat = self._taken(me)
-        except OSError as error:
-            raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
-        self._me, self._heartbeat = me, heartbeat
-        self._remove_litter(me, heartbeat)
+            self._remove_litter(*self._taken(this_process()))
+        except BaseException as error:
+            self.release()  # it may be taken already when a signal raises, such as Ctrl-C
+            if isinstance(error, OSError):
+                raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
+            raise
 
-    def _taken(self, me: Holder) -> Heartbeat:
-        """Takes the lock. Returns: its heartbeat."""
+    def _taken(self, me: Holder) -> tuple[Holder, Heartbeat]:
+        """Takes the lock. Returns: `me`, and its heartbeat."""
         while True:
             writing = written_beside(self.path, lambda file: file.write(me.to_json()))
             with writing as record, ExitStack() as undo:
@@ -116,8 +116,9 @@ class RunLock:
                     heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
                     undo.callback(heartbeat.stop)
                     _take(self.path, record, heartbeat, me, self._stale_after_s)
+                    self._me, self._heartbeat = me, heartbeat
                     undo.pop_all()
-                    return heartbeat
+                    return me, heartbeat
                 except FileNotFoundError:
                     if record.exists():
                         raise

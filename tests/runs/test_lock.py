@@ -313,6 +313,24 @@ def test_no_heartbeat_after_the_release(path: Path) -> None:
     assert len(os.listdir("/proc/self/fd")) == descriptors
 
 
+def test_interrupted_as_it_is_taken_it_is_given_back(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By Ctrl-C while its litter is removed."""
+    effects = iter([KeyboardInterrupt, None])
+
+    def remove_probes(folder: Path) -> None:
+        if effect := next(effects):
+            raise effect
+
+    monkeypatch.setattr(lock_module, "remove_probes", remove_probes)
+    lock = RunLock(path)
+    with pytest.raises(KeyboardInterrupt):
+        lock.acquire()
+    assert not lock.holds()
+    assert not list(path.parent.iterdir())
+
+
 def test_times_are_the_file_servers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose own clock is an hour ahead gives up nobody."""
     with RunLock(path):

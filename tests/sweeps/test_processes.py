@@ -197,11 +197,10 @@ def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):
 
 def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
     sweep = sweep_of("30")
-    lock = sweep.run_folder(sweep.manifest.points[0]).lock
-    started = []
+    folder, started = sweep.run_folder(sweep.manifest.points[0]), []
 
     def interrupt_once_it_trains(launched) -> None:
-        if lock.exists():
+        if (folder.path / "attempts").exists():
             started.extend(run.process for run in launched.running)
             raise KeyboardInterrupt
 
@@ -210,7 +209,7 @@ def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
         run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     (process,) = started
     assert process.returncode is not None
-    assert not lock.exists()  # it ended of itself, and gave its lock back
+    assert not folder.lock.exists()  # it ended of itself, and gave its lock back
 
 
 def test_launching_needs_no_torch():

@@ -29,7 +29,7 @@ class UnargmaxableWords(Record):
     occurrence_share: float = Field(title="share of its tokens")  # of all tokens there
     # that a mixture of transformed softmaxes predicts at one of these contexts
     freed: int = Field(title="freed by the mixture")
-    words: list[str]  # the most frequent ones
+    words: list[str] = Field(title="the most frequent of these")
 
 
 class Unargmaxable(Analysis):

@@ -1,6 +1,7 @@
 """The command line before Hydra reads it: its flags and names, and where configurations lie."""
 
 import os
+import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -8,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_choice
+from lmkit.sweeps.quoting import quoted
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()  # lmkit's own
 FLAGS = (
@@ -35,7 +37,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         argument = rest.pop(0)
         name, _, value = argument.partition("=")
         if not name.startswith("-"):
-            options.append(argument)
+            options.append(_readable(argument))
             continue
         if name not in (*FLAGS, *FLAGS_WITH_VALUE):
             raise UserError(
@@ -53,6 +55,14 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         if name in CHOICES and value:
             require_choice(name, value, CHOICES[name])
     return [*options, *flags]
+
+
+def _readable(argument: str) -> str:
+    """The value in quotes if it has letters that Hydra reads in quotes alone, such as ü."""
+    option, _, value = argument.partition("=")
+    if value.isascii() or re.search(r"""['"\[\]{},$]""", value):
+        return argument
+    return f"{option}={quoted(value)}"
 
 
 def config_folders(arguments: Sequence[str]) -> list[Path]:

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.stop_signals import INTERRUPTED, StopRequested
-from lmkit.runs.unread_output import forget_closed_pipes
+from lmkit.runs.unread_output import forget_closed_pipes, send_to_nowhere
 
 AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
@@ -53,7 +53,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     except OSError as error:
         if error.errno not in _OF_THE_MACHINE:
             raise
-        sys.exit(f"error: {error.filename or 'a file'}: {error.strerror}")
+        sys.exit(f"error: {error.filename or 'a file, or the output'}: {error.strerror}")
 
 
 def stderr_file() -> tuple[int, int]:
@@ -69,12 +69,23 @@ def quiet_when_unread() -> Iterator[None]:
         try:
             yield
         finally:
-            sys.stdout.flush()  # otherwise Python does so at exit, and complains
+            _flush()
     except BrokenPipeError as error:
         if not forget_closed_pipes():  # but another pipe, or a connection
             raise
         ended = error.__context__
         raise (ended if isinstance(ended, SystemExit) else SystemExit(BROKEN_PIPE_STATUS)) from None
+
+
+def _flush() -> None:
+    """As Python does at exit, which complains in many lines."""
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:  # a full disk, say: what could not be written must not be tried again
+        send_to_nowhere(sys.stdout.fileno())
+        sys.exit(f"error: the output cannot be written: {error.strerror}")
 
 
 def _end(why: str, again: str, status: int | str | None) -> NoReturn:

@@ -20,7 +20,7 @@ from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread
 from lmkit.cli.words import folders, word_begun
 from lmkit.errors.user_error import did_you_mean
 from lmkit.runs.stop_signals import stopping_in_order
-from lmkit.runs.unread_output import forget_closed_pipes
+from lmkit.runs.unread_output import forget_closed_pipes, open_outputs
 
 FOLDER = Path(__file__).parent
 NOT_COMMANDS = ("main", "check_points")  # programs of their own
@@ -36,6 +36,7 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and shuts down cleanly on a signal."""
+    open_outputs()
     try:
         with stopping_in_order(), quiet_when_unread(), ends_in_one_line():
             _main()

@@ -69,7 +69,8 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
     cause = error.__cause__ if error.__cause__ is not None else error.__context__
     typed = next((each for each in map(option_of, arguments) if f"'{each}'" in first), "")
     near = ""
-    if "No match in the defaults list" in first and typed in _groups():
+    is_removed = f"~{typed}" in arguments
+    if "No match in the defaults list" in first and typed in _groups() and not is_removed:
         return f"{typed}= is no choice of this command; --help lists its options"
     if "Multiple values for " in first or "appears more than once" in first:
         added = [each for each in arguments if each[0] == "+" and option_of(each) in first]
@@ -84,6 +85,9 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
         if not more and first.startswith("Error merging override"):  # it does not say why
             return of_omegaconf(cause)
         near = _near(cause, typed)
+    is_no_option = "." not in typed and typed not in _groups()  # nor can one be added
+    if first.startswith("Could not override") and is_no_option and not near:
+        return f"there is no option {typed}; --help lists all options"
     return f"{first}{near}" if near else "; ".join([first, *more])
 
 
@@ -106,7 +110,10 @@ def _near(error: OmegaConfBaseException, typed: str = "") -> str:
     group = prefix.replace(".", "/")
     if name in (choices := _choices(group)):
         return f" (did you mean {group}={name}?)"
-    having = [each for each in choices if name in _content(group, each)]
+    # `in` would not find an option that is not set
+    having = [each for each in choices if name in list(_content(group, each))]
+    if having and section.get("name") == "of_trunk":
+        return " (the text is the trunk's)"
     if having:
         return f" ({group}={' or '.join(having)} has it)"
     alike = [key for key in takes if key.startswith(name) or key == name[:-1]]

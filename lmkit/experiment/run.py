@@ -45,7 +45,7 @@ _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's c
 
 # why a run ended before its budget of epochs was spent
 _EARLY = {
-    "patience": "the valid perplexity no longer improved (patience)",
+    "patience": "the valid perplexity no longer improved",
     "callback": "by a callback",
 }
 

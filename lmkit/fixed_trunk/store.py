@@ -21,7 +21,7 @@ from torch import Tensor
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
 from lmkit.presentation.quantities import data_size
-from lmkit.runs.atomic import remove_leftovers, replace_atomically
+from lmkit.runs.atomic import make_folder, remove_leftovers, replace_atomically
 from lmkit.runs.checksums import sha256_of_values, verify, write_checked
 from lmkit.runs.lock import LockHeld, RunLock
 
@@ -64,6 +64,10 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
         if found is not None:
             return found
         try:
+            make_folder(contents.path.parent)
+        except UserError as error:
+            raise UserError(f"{error}; XDG_CACHE_HOME=FOLDER keeps contexts elsewhere") from None
+        try:
             with RunLock(cache.lock_of(contents.path)) as lock:
                 if _mapped(contents) is None:  # unless another process just computed them
                     _write(contents, compute, lock.check)
@@ -76,7 +80,6 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
 
 def _write(contents: Contents, compute: Compute, check_lock: Callable[[], None]) -> None:
     path = contents.path
-    path.parent.mkdir(parents=True, exist_ok=True)
     remove_leftovers(path.parent, check_lock)
     free = shutil.disk_usage(path.parent).free
     if contents.num_bytes > free:

@@ -82,7 +82,7 @@ def _of_runs(
     if runs.empty:
         return [], [], []
     if "unread" in runs:
-        left_out |= {str(name): why for name, why in runs["unread"].dropna().items()}
+        left_out |= {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
     against, beside = against_baseline(runs), nearest(runs, compose)
     is_compared = against.groupby("setting")["head_label"].transform("size") > 1
     compared = against[is_compared]

@@ -136,8 +136,12 @@ def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 
 
 def _one_per_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
-    """The first by name counts; copies of a run have its name."""
+    """The first by name counts, of which all files can be read if there is one; copies of a run
+    have its name.
+    """
     by_name = runs.sort_index(kind="stable").reset_index()
+    if "unread" in by_name:
+        by_name = by_name.sort_values("unread", key=pd.notna, kind="stable", ignore_index=True)
     first = by_name.groupby(["group", "seed"])["name"].transform("first")
     again = by_name.duplicated(["group", "seed"])
     is_copy = first == by_name["name"]

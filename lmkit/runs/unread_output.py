@@ -11,6 +11,24 @@ from contextlib import contextmanager
 from typing import Any
 
 
+def open_outputs() -> None:
+    """Standard output and error that a process was started without become output to nowhere: files
+    that it opens must not take their places.
+    """
+    for name, descriptor in (("stdout", 1), ("stderr", 2)):
+        if getattr(sys, name) is None:
+            send_to_nowhere(descriptor)
+            setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
+
+
+def send_to_nowhere(descriptor: int) -> None:
+    """Discards what is written to the descriptor from now on."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, descriptor)
+    if nowhere != descriptor:
+        os.close(nowhere)
+
+
 def forget_closed_terminal() -> None:
     """Discards further output: a write error would prevent saving."""
     for descriptor in (1, 2):
@@ -18,7 +36,7 @@ def forget_closed_terminal() -> None:
             termios.tcgetattr(descriptor)
         except termios.error as error:
             if error.args[0] == errno.EIO:
-                _send_to_nowhere(descriptor)
+                send_to_nowhere(descriptor)
 
 
 def forget_closed_pipes() -> bool:
@@ -31,7 +49,7 @@ def forget_closed_pipes() -> bool:
         poll.register(descriptor, 0)  # errors are reported without being asked for
     closed = [each for each, event in poll.poll(0) if event & (select.POLLERR | select.POLLHUP)]
     for descriptor in closed:
-        _send_to_nowhere(descriptor)
+        send_to_nowhere(descriptor)
     return bool(closed)
 
 
@@ -42,7 +60,7 @@ class _MayBeUnread(io.FileIO):
         try:
             return super().write(data) or 0
         except BrokenPipeError:
-            _send_to_nowhere(self.fileno())
+            send_to_nowhere(self.fileno())
             return len(data)
 
 
@@ -69,9 +87,3 @@ def whether_read_or_not() -> Iterator[None]:
         sys.stdout.flush()
         sys.stderr.flush()
         sys.stdout, sys.stderr = before
-
-
-def _send_to_nowhere(descriptor: int) -> None:
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, descriptor)
-    os.close(nowhere)

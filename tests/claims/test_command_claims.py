@@ -119,7 +119,7 @@ def test_a_training_whose_output_nobody_reads_ends_with_its_result(unread, tmp_p
 def test_a_mistake_is_told_where_the_output_is_not_read(unread):
     ended = process("train", "nothing=1", stdout=unread)
     assert ended.returncode == 1
-    assert ended.stderr.startswith("error: Could not override 'nothing'")
+    assert ended.stderr.startswith("error: there is no option nothing")
     assert ended.stderr.count("\n") == 1
     assert process("train", "nothing=1", stdout=unread, stderr=unread).returncode == 1
 
@@ -214,6 +214,22 @@ def test_a_flag_takes_a_value_with_a_dash():
     assert options_first(line) == ["seed=1", "--info", "defaults-tree"]
     with pytest.raises(UserError, match="--info must be one of all, config, defaults, defaults-tr"):
         options_first(["--info", "default"])
+
+
+def test_a_value_with_letters_that_hydra_refuses_is_put_in_quotes():
+    line = ["run=lä ufe", "runs='lä ufe'", "runs=[lä,ufe]", "seed=1"]
+    assert options_first(line) == ["run='lä ufe'", *line[1:]]
+
+
+@pytest.mark.parametrize(
+    ("output", "status", "error"),
+    [("&-", 0, ""), ("/dev/full", 1, "error: a file, or the output: No space")],
+)
+def test_output_that_cannot_be_written_ends_in_a_line(output, status, error):
+    line = f"exec {sys.executable} -m lmkit train --help >{output}"
+    done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, timeout=600)
+    assert (done.returncode, done.stderr[: len(error)]) == (status, error)
+    assert len(done.stderr.splitlines()) == bool(error)
 
 
 def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):

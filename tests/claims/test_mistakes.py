@@ -43,6 +43,9 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("model.hidden=3", "Could not override 'model.hidden'; To append"),
         ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
+        ("foo=3", "there is no option foo; --help lists all options"),
+        ("trunk.of=runs/x", "Could not override 'trunk.of' (trunk=fixed has it)"),
+        ("~callbacks", "Could not delete 'callbacks'"),
         (
             "+trainer.precision=tf32",
             "An item is already at 'trainer.precision'; Either remove + pref",
@@ -210,7 +213,7 @@ class Power(nn.Module):
         ),
         ("finetune run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("finetune run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
-        ("finetune run=nowhere patience=3", "Could not override 'patience'"),
+        ("finetune run=nowhere patience=3", "there is no option patience; --help"),
         (
             "evaluate run=KEPT method=cache method.weight=1",
             "method.weight must be at least 0 and less",

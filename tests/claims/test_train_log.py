@@ -61,9 +61,13 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
 
 
+@pytest.mark.parametrize(
+    ("cores", "core"), [(2, "a core that other work has"), (1, "a core, of which it has 1")]
+)
 def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
-    lmkit, run, monkeypatch
+    lmkit, run, monkeypatch, cores, core
 ):
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(cores)))
     monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", 0.0)
     times = ((7 * calls, 3 * calls) for calls in itertools.count())
     monkeypatch.setattr("lmkit.training.callbacks.progress._ran_and_waited", lambda: next(times))
@@ -74,7 +78,7 @@ def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
     assert lines.index(told[0]) == 1  # after the line of the start
     advice = [line for line in run().log.read_text().splitlines() if "threads=1" in line]
     assert len(advice) == 1
-    assert "  its 2 threads wait 30% of their time for a core that other work has: " in advice[0]
+    assert f"  its 2 threads wait 30% of their time for {core}: " in advice[0]
 
 
 @pytest.mark.parametrize(("threads", "waits"), [(1, 0.9), (2, 0.1)])

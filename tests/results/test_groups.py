@@ -50,6 +50,15 @@ def test_threads_and_chunks_are_no_groups_and_a_seed_counts_once(tmp_path, make_
     assert left_out == {"twin": f"the head and seed of {run.name}"}
 
 
+def test_of_copies_of_a_run_one_that_can_be_read_whole_counts(tmp_path, make_run):
+    run = make_run(tmp_path)
+    shutil.copytree(run, tmp_path / "copy")
+    (tmp_path / "copy/config.yaml").write_text("")
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert list(runs.index) == [run.name]
+    assert left_out == {"copy": f"the head and seed of {run.name}"}
+
+
 def ended_by_a_callback(content):
     content["budget"] |= {"stopped": "callback", "epochs": 2}
 

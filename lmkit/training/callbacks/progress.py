@@ -1,6 +1,7 @@
 """How far a run is and how fast: lines of its log, and bars on a terminal."""
 
 import math
+import os
 import sys
 import time
 from collections.abc import Mapping
@@ -87,8 +88,10 @@ def waiting_line(pace: Pace, threads: int) -> str | None:
     share = pace.share_waited()
     if threads == 1 or share < 0.2:
         return None
+    cores = len(os.sched_getaffinity(0))
+    core = f"a core, of which it has {cores}" if threads > cores else "a core that other work has"
     return (
-        f"its {threads} threads wait {share:.0%} of their time for a core that other work has: "
+        f"its {threads} threads wait {share:.0%} of their time for {core}: "
         "with fewer (threads=1, which is another run) training can be many times as fast"
     )
 

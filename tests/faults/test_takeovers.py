@@ -7,7 +7,6 @@ import multiprocessing
 import os
 import shutil
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,6 +20,7 @@ from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.retention import tidy_all
 from tests import forked, tiny
 from tests.faults.comparison import rows, runs_in
+from tests.waiting import wait_for
 
 TINY = [*tiny.SMALL, "data.num_words=40", "callbacks.spectrum=null", "max_epochs=3"]
 TINY += ["trainer.log_every_n_steps=2"]
@@ -80,13 +80,6 @@ def start(*arguments: object) -> multiprocessing.Process:
 
 def state_of(process: multiprocessing.Process) -> str:
     return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
-
-
-def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
 
 
 def composed(runs_dir: Path) -> dict:

@@ -13,6 +13,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache, store
 from lmkit.fixed_trunk.cache import FILE, lock_of
 from lmkit.fixed_trunk.store import Contents, stored_contexts
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -103,7 +104,7 @@ def test_eight_processes_compute_once(tmp_path):
     for reader in readers:
         reader.start()
     for reader in readers:
-        reader.join(60)
+        reader.join(600)
     lines = log.read_text().splitlines()
     assert lines.count("computed") == 1
     assert lines.count("right") == 8
@@ -115,8 +116,7 @@ def test_a_process_that_is_killed_while_it_computes_is_replaced(tmp_path, folder
     log, context = tmp_path / "log", multiprocessing.get_context("fork")
     first = context.Process(target=_reader, args=(log, 30.0))
     first.start()
-    while not log.exists() or not list(folder.rglob(".*.tmp")):
-        time.sleep(0.01)
+    wait_for(lambda: log.exists() and list(folder.rglob(".*.tmp")))
     os.kill(first.pid, signal.SIGKILL)
     first.join()
     assert torch.equal(stored_contexts(contents(), lambda: [values()]), values())

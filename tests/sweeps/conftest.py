@@ -22,6 +22,18 @@ folder, behaviour = RunFolder(Path(sys.argv[1])), sys.argv[2]
 folder.path.mkdir(parents=True, exist_ok=True)
 if folder.state() == "finished":
     sys.exit()
+if behaviour == "deaf":
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
+def wait_for(condition):
+    deadline = time.monotonic() + 600
+    while not condition():
+        if time.monotonic() > deadline:
+            sys.exit("error: waited in vain")
+        time.sleep(0.02)
+
+
 try:
     with RunLock(folder.lock):
         folder.write_config("{}")
@@ -35,13 +47,11 @@ try:
             sys.exit("RuntimeError: the reason why")
         if behaviour == "killed" and attempts == 1:
             os.kill(os.getpid(), signal.SIGKILL)
-        deadline = time.monotonic() + 60
-        while behaviour == "together" and len([*folder.path.parent.glob("*/attempts")]) < 4:
-            if time.monotonic() > deadline:
-                sys.exit("error: the others have not been started")
-            time.sleep(0.02)
+        if behaviour == "together":
+            wait_for(lambda: len([*folder.path.parent.glob("*/attempts")]) == 4)
+        if behaviour == "waits":
+            wait_for((folder.path / "go").exists)
         if behaviour == "deaf":  # saves for long
-            signal.signal(signal.SIGTERM, signal.SIG_IGN)
             time.sleep(30)
         time.sleep(float(behaviour) if behaviour[0].isdigit() else 0.05)
         test_ppl = float("inf") if behaviour == "diverges" else 8.0

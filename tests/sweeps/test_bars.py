@@ -2,7 +2,6 @@
 
 import io
 import re
-import time
 from contextlib import ExitStack
 
 from rich.console import Console
@@ -58,7 +57,6 @@ def test_a_terminal_sees_them_beside_what_is_said_and_a_file_does_not(sweep_of, 
         console = Console(file=drawn, force_terminal=is_terminal, width=100)
         with bars(console, sweep, sweep.manifest.points) as say:
             say("a line [x]")
-            time.sleep(0.3)
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.getvalue())
         assert "a line [x]" in text
         assert ("mine" in text) == ("0/1" in text) == is_terminal

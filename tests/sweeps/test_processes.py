@@ -3,7 +3,6 @@
 import subprocess
 import sys
 import threading
-import time
 from types import SimpleNamespace
 
 import pytest
@@ -17,6 +16,7 @@ from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import standings
+from tests.waiting import wait_for
 
 
 def states(sweep) -> list[str]:
@@ -84,8 +84,7 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
 
     def end() -> None:
         done = sweep.run_folder(sweep.manifest.points[1]).result
-        while not done.exists():
-            time.sleep(0.05)
+        wait_for(done.exists)
         if finishes:
             held.path.mkdir(parents=True)
             held.result.write_bytes(done.read_bytes())
@@ -205,6 +204,7 @@ def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
             raise KeyboardInterrupt
 
     monkeypatch.setattr(processes._Processes, "collect", interrupt_once_it_trains)
+    monkeypatch.setattr(processes, "INTERRUPT_S", 600.0)
     with pytest.raises(KeyboardInterrupt):
         run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     (process,) = started

@@ -1,7 +1,6 @@
 """The files in multirun_sweeps/ hold the published ranges, and every point of them is right."""
 
 import re
-import time
 from collections.abc import Iterator
 
 import hydra
@@ -103,11 +102,10 @@ def corpora(folder) -> str:
 
 
 @pytest.mark.slow
-def test_every_fourth_point_of_the_largest_sweep_is_checked_in_seconds(composer, tmp_path):
+def test_every_fourth_point_of_the_largest_sweep_is_checked_and_composed_once(composer, tmp_path):
     lines = lines_of("fair_comparison_stage2", corpora(tmp_path))[3::4]
-    began = time.process_time()
     configs = [composer.compose(line) for line in lines]
-    assert time.process_time() - began < 30  # composed one by one they took ten minutes
+    assert len(composer._composed) == 1  # one by one they took ten minutes
     config = configs[-1]
     assert config["trunk"]["embedding_noise"] == 0.2
     assert config["optimizer"]["weight_decay"] == 1.5e-6

@@ -13,6 +13,7 @@ from lmkit.runs.lock import look_at
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
+from tests.waiting import wait_for
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -47,8 +48,7 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
     worker = os.getpid()
 
     def ask() -> None:
-        while not (lock.parent / "e-000000000000" / "attempts").exists():
-            time.sleep(0.05)
+        wait_for((lock.parent / "e-000000000000" / "attempts").exists)
         for number in numbers:
             os.kill(worker, number)
             time.sleep(0.5)
@@ -77,15 +77,15 @@ def test_a_sweep_has_the_points_of_its_last_command(sweep_of, attempts, monkeypa
 
 
 def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts, monkeypatch):
-    sweep = sweep_of("0.5", "ok")
+    sweep = sweep_of("waits", "ok")
     first, second = sweep.manifest.points
     SweepFolder(sweep.path, replace(sweep.manifest, points=[first])).save()
     started = sweep.run_folder(first).path / "attempts"
 
     def ask() -> None:
-        while not started.exists():
-            time.sleep(0.02)
+        wait_for(started.exists)
         SweepFolder(sweep.path, replace(sweep.manifest, points=[first, second])).save()
+        started.with_name("go").touch()
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -97,16 +97,16 @@ def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts,
 def test_a_worker_tries_again_what_it_gave_up_when_the_sweeps_command_is_typed_again(
     sweep_of, attempts, monkeypatch
 ):
-    sweep = sweep_of("fails", "0.5", "ok")
+    sweep = sweep_of("fails", "waits", "ok")
     failing, slow, _ = sweep.manifest.points
     started = sweep.run_folder(slow).path / "attempts"
     monkeypatch.setattr(command.random, "randrange", lambda number: 0)
 
     def ask() -> None:
-        while not started.exists():
-            time.sleep(0.02)
+        wait_for(started.exists)
         failing.overrides[1] = "ok"  # what was wrong is put right
         sweep.save()
+        started.with_name("go").touch()
 
     asking = threading.Thread(target=ask)
     asking.start()
@@ -153,8 +153,7 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
     attempts = sweep.run_folder(sweep.manifest.points[0]).path / "attempts"
 
     def stop() -> None:
-        while not attempts.exists():
-            time.sleep(0.05)
+        wait_for(attempts.exists)
         found = SweepFolder.find(str(sweep.path), ".")
         command.stop(found)
 

@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -24,12 +23,15 @@ from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
+from tests.waiting import wait_for
 
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_DIR", "WANDB_RUN_ID", "WANDB_SWEEP_ID"):
         monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(module, "INIT_S", 300.0)
+    monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")
 
 
 def logger(
@@ -283,9 +285,8 @@ def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
     assert children
     for pid in children:
         os.kill(int(pid), signal.SIGTERM)
-    while any(map(_lives, children)):
-        time.sleep(0.01)
-    out, _ = process.communicate("go on\n", timeout=60)
+    wait_for(lambda: not any(map(_lives, children)))
+    out, _ = process.communicate("go on\n", timeout=600)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "went on"
     assert out.count("W&B's record ends early") == 1

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -17,6 +18,7 @@ from lmkit.runs import lock as lock_module
 from lmkit.runs.heartbeat import Heartbeat, server_time_s
 from lmkit.runs.holder import this_process
 from lmkit.runs.lock import LockHeld, LockLost, RunLock, look_at
+from tests.waiting import wait_for
 
 HOLDER = """
 import sys, time
@@ -54,6 +56,12 @@ def edit(path: Path, age_s: float = 0.0, **fields: object) -> None:
     os.utime(path, (now_s, now_s - age_s))
 
 
+def opened(folder: Path) -> list[str]:
+    """The files in a folder that this process has open."""
+    paths = (os.path.realpath(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd"))
+    return sorted(path for path in paths if path.startswith(f"{folder}/"))
+
+
 def test_held_by_one_and_released(path: Path) -> None:
     with RunLock(path) as lock:
         assert lock.holds()
@@ -80,15 +88,14 @@ def test_something_else_in_its_place_is_named_and_does_not_block(make, path: Pat
 def test_refusal_leaves_no_trace(path: Path) -> None:
     with RunLock(path):
         before = path.read_bytes()
-        threads = threading.active_count()
-        descriptors = len(os.listdir("/proc/self/fd"))
+        threads, descriptors = set(threading.enumerate()), opened(path.parent)
         for _ in range(3):
             with pytest.raises(LockHeld):
                 RunLock(path).acquire()
         assert path.read_bytes() == before
         assert list(path.parent.iterdir()) == [path]
-        assert threading.active_count() == threads
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert set(threading.enumerate()) <= threads
+        assert opened(path.parent) == descriptors != []
 
 
 def test_killed_holder_is_replaced_at_once(path: Path) -> None:
@@ -129,7 +136,7 @@ def test_reused_pid_is_another_process(path: Path) -> None:
 
 
 def test_other_host_is_given_up_only_without_heartbeats(path: Path) -> None:
-    lock = RunLock(path, stale_after_s=60)
+    lock = RunLock(path, stale_after_s=10**4)  # beats seldom
     lock.acquire()
     # The pid is dead here, which says nothing about another machine.
     edit(path, host="elsewhere", pid=2**22 - 1, age_s=50)
@@ -239,7 +246,7 @@ def test_damaged_lock_counts_until_it_is_old(path: Path, damage: str | dict[str,
         RunLock(path, stale_after_s=60).acquire()
     now_s = server_time_s(path.parent)
     os.utime(path, (now_s, now_s - 61))
-    assert look_at(path, stale_after_s=60).gone == "it is damaged and 61 s old"
+    assert re.fullmatch(r"it is damaged and \d\d s old", look_at(path, stale_after_s=60).gone)
     with RunLock(path, stale_after_s=0.1) as lock:
         assert lock.holds()
     assert not list(path.parent.iterdir())
@@ -253,13 +260,13 @@ def test_a_jump_of_the_servers_clock_takes_nothing(
 
     The clock has jumped between the holder's last heartbeat and its next one.
     """
-    with RunLock(path, stale_after_s=1.2) as lock:
+    with RunLock(path, stale_after_s=6.0) as lock:
         record = {**json.loads(path.read_text()), "host": "elsewhere"}
         path.write_text(json.dumps(record))
         now_s = server_time_s(path.parent)
         os.utime(path, (now_s - jump_s, now_s - jump_s))
         with pytest.raises(LockHeld, match="on elsewhere"):
-            RunLock(path, stale_after_s=1.2).acquire()
+            RunLock(path, stale_after_s=6.0).acquire()
         assert lock.holds()
 
 
@@ -289,28 +296,28 @@ def test_heartbeat_outlives_a_server_out_of_reach(
 ) -> None:
     path.touch()
     os.utime(path, (1000, 1000))
-    stamp = os.utime
+    stamp, failed = os.utime, threading.Event()
 
     def fail(descriptor: int) -> None:
+        failed.set()
         raise OSError("stale file handle")
 
     monkeypatch.setattr(os, "utime", fail)
     heartbeat = Heartbeat(path, interval_s=0.01)
-    time.sleep(0.05)
+    assert failed.wait(600)
     assert path.stat().st_mtime == 1000
     monkeypatch.setattr(os, "utime", stamp)
-    time.sleep(0.05)
-    assert path.stat().st_mtime > 1000
+    wait_for(lambda: path.stat().st_mtime > 1000)
     heartbeat.stop()
 
 
 def test_no_heartbeat_after_the_release(path: Path) -> None:
+    threads = set(threading.enumerate())
     lock = RunLock(path, stale_after_s=0.12)
-    descriptors = len(os.listdir("/proc/self/fd"))
     lock.acquire()
     lock.release()
-    assert "heartbeat" not in [thread.name for thread in threading.enumerate()]
-    assert len(os.listdir("/proc/self/fd")) == descriptors
+    assert set(threading.enumerate()) <= threads
+    assert opened(path.parent) == []
 
 
 def test_interrupted_as_it_is_taken_it_is_given_back(
@@ -336,7 +343,7 @@ def test_times_are_the_file_servers(path: Path, monkeypatch: pytest.MonkeyPatch)
     with RunLock(path):
         edit(path, host="elsewhere")
         monkeypatch.setattr(time, "time", lambda: server_time_s(path.parent) + 3600)
-        with pytest.raises(LockHeld, match="last heard from 0 s ago"):
+        with pytest.raises(LockHeld, match=r"last heard from \d{1,2} s ago"):
             RunLock(path).acquire()
 
 
@@ -405,11 +412,11 @@ def test_looking_changes_nothing(path: Path) -> None:
     with RunLock(path) as lock:
         state = look_at(path)
         assert (state.token, state.gone) == (lock.token, None)
-        assert -1e-6 < state.age_s < 5  # a float holds seconds since 1970 to 0.2 µs
+        assert -1e-6 < state.age_s < 60  # a float holds seconds since 1970 to 0.2 µs
         assert state.holder.pid == os.getpid()
         edit(path, host="elsewhere", age_s=100)
         assert look_at(path).gone is None
-        assert "no heartbeat for 100 s" in look_at(path, stale_after_s=99).gone
+        assert re.search(r"no heartbeat for 1\d\d s", look_at(path, stale_after_s=99).gone)
         assert look_at(path, now_s=server_time_s(path.parent) + 200).gone is not None
         edit(path, host=this_process().host)
         assert [entry.name for entry in path.parent.iterdir()] == [path.name]
@@ -421,7 +428,7 @@ def test_looking_where_nothing_may_be_written(path: Path, monkeypatch: pytest.Mo
 
     with RunLock(path):
         monkeypatch.setattr(lock_module, "server_time_s", refuse)
-        assert look_at(path).age_s < 5
+        assert look_at(path).age_s < 60
 
 
 def test_other_users_process_is_alive(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

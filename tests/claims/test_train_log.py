@@ -1,6 +1,7 @@
 """What a run says off a terminal, and in its `train.log`: the same lines."""
 
 import itertools
+import math
 import re
 from types import SimpleNamespace
 
@@ -24,7 +25,8 @@ def logged(text: str) -> list[str]:
     return [re.sub(r"[\d,.]+ tokens/s|[\d,.]*\d", "#", line[1]) for line in lines if line]
 
 
-def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, capsys):
+def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, capsys, monkeypatch):
+    monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", math.inf)
     lmkit("train", *LINE)
     printed = capsys.readouterr().out
     folder = run()

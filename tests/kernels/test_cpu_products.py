@@ -1,4 +1,4 @@
-"""What makes PyTorch fast on a CPU: products, and huge pages by the kernel's count of faults.
+"""What makes PyTorch fast on a CPU: products, and the advice that tensors lie in huge pages.
 
 Shapes: M rows, K summed over, N columns.
 """
@@ -110,15 +110,20 @@ def test_a_narrow_product_takes_tensors_without_memory():
 
 @pytest.mark.skipif(not _offers_huge_pages(), reason="this kernel offers no huge pages")
 def test_large_tensors_lie_in_huge_pages():
-    # 64 MiB are 16,384 small pages, and without the setting a fault for each of them
     code = """
-import resource, lmkit.kernels.cpu_products, torch
-before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-torch.ones(2**24)
-print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+import lmkit.kernels.cpu_products, torch
+tensor = torch.ones(2**24)
+middle = tensor[2**23].data_ptr()
+with open("/proc/self/smaps") as maps:
+    for line in maps:
+        first, *rest = line.split()
+        if "-" in first:
+            start, end = (int(address, 16) for address in first.split("-"))
+        elif first == "VmFlags:" and start <= middle < end:
+            print(*rest)
 """
     environment = {k: v for k, v in os.environ.items() if k != "THP_MEM_ALLOC_ENABLE"}
     done = subprocess.run(
-        [sys.executable, "-c", code], env=environment, check=True, capture_output=True
+        [sys.executable, "-c", code], env=environment, check=True, capture_output=True, text=True
     )
-    assert int(done.stdout) < 2**14 / 2
+    assert "hg" in done.stdout.split()

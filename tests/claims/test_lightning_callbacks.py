@@ -137,6 +137,6 @@ def test_a_pipe_that_nobody_reads_ends_no_run(tmp_path):
     reader = os.open(pipe, os.O_RDONLY)
     os.read(reader, 1)
     os.close(reader)
-    process.wait(120)
+    process.wait(600)
     (result,) = tmp_path.glob("*/result.json")
     assert RunFolder(result.parent).read_result().budget.epochs == 2

@@ -192,7 +192,7 @@ def _check_points(command: Sequence[str], *, input: str, **_: object) -> SimpleN
         check_points.main()
 
     with tempfile.TemporaryFile("r+") as printed:
-        status = Forked(printed.fileno(), work=work).wait(60)
+        status = Forked(printed.fileno(), work=work).wait(1800)
         printed.seek(0)
         text = printed.read()
     return SimpleNamespace(returncode=status, stdout=text, stderr=text)

@@ -247,8 +247,10 @@ def test_plif_gives_the_same_bits_twice():
 
     threads = torch.get_num_threads()
     torch.set_num_threads(4)
-    first, second = once(), once()
-    torch.set_num_threads(threads)
+    try:
+        first, second = once(), once()
+    finally:
+        torch.set_num_threads(threads)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
 
 

@@ -54,7 +54,7 @@ class Terminal:
         self._theirs = theirs  # open, or there would be nothing to read before the command begins
 
     def wait_for(self, pattern: str) -> None:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not re.search(pattern, self.shown):
             assert time.monotonic() < deadline, self.shown
             self._read(0.2)

@@ -11,7 +11,10 @@ from pathlib import Path
 import pytest
 
 REPOSITORY = Path(__file__).parents[2]
-NOT_BUILT = shutil.ignore_patterns(".*", "build", "*.egg-info", "runs", "data", "report", "tests")
+CACHES = shutil.ignore_patterns("__pycache__")
+NOT_BUILT = shutil.ignore_patterns(
+    *(".*", "__pycache__", "build", "*.egg-info", "runs", "data", "report", "tests")
+)
 SMALL = (
     *("threads=1", "callbacks.progress_bar=null", "max_epochs=1", "data.train_tokens=4000"),
     *("data.valid_tokens=500", "data.test_tokens=500"),
@@ -25,7 +28,7 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = folder / "source"  # where setuptools may leave what it builds
     shutil.copytree(REPOSITORY, source, symlinks=True, ignore=NOT_BUILT)
     for name in ("lmkit/data", "conf/data", "lmkit/runs", "lmkit/report"):
-        shutil.copytree(REPOSITORY / name, source / name, dirs_exist_ok=True)
+        shutil.copytree(REPOSITORY / name, source / name, ignore=CACHES, dirs_exist_ok=True)
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
     options = ["--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
     _succeeds([*pip, "wheel", *options, str(source)])

@@ -204,7 +204,7 @@ def test_disk_that_fills_up(tmp_path: Path) -> None:
     if not shutil.which("unshare") or subprocess.run([*unshare, "true"], check=False).returncode:
         pytest.skip("this system lets nobody mount a small disk of his own")
     command = [*unshare, sys.executable, "-c", SMALL_DISK, str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.split() == ["config.yaml", "filler", "metrics.csv", "run.lock"]
 

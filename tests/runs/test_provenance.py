@@ -16,7 +16,8 @@ def git(folder: Path, *arguments: str) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr("lmkit.runs.provenance._GIT_TIMEOUT_S", 600)
     package = tmp_path / "package"
     package.mkdir()
     (package / "__init__.py").write_text("")

@@ -50,7 +50,7 @@ stop() {
 }
 
 wait_for() {
-  for _ in $(seq 150); do
+  for _ in $(seq 1500); do
     if "$@" >/dev/null 2>&1; then return; fi
     sleep 0.2
   done
@@ -99,6 +99,8 @@ SlurmdParameters=config_overrides
 PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 KillWait=20
+MessageTimeout=60
+BatchStartTimeout=120
 ReturnToService=2
 NodeName=$host NodeAddr=127.0.0.1 CPUs=2 State=UNKNOWN
 PartitionName=low Nodes=$host Default=YES PriorityTier=1 GraceTime=20

@@ -80,21 +80,13 @@ def data_root() -> Path:
 
 
 @pytest.fixture(scope="session", autouse=True)
-def subword_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where vocabularies of subwords are kept, away from the user's own."""
-    folder = tmp_path_factory.mktemp("byte_pairs")
+def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Subwords and contexts of fixed trunks are kept away from the user's own."""
     with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("lmkit.data.subwords.cache_folder", lambda: folder)
-        yield folder
-
-
-@pytest.fixture(scope="session", autouse=True)
-def context_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where contexts of fixed trunks are kept, away from the user's own."""
-    folder = tmp_path_factory.mktemp("contexts")
-    with pytest.MonkeyPatch.context() as monkeypatch:
-        monkeypatch.setattr("lmkit.fixed_trunk.cache.cache_folder", lambda: folder)
-        yield folder
+        for module in ("data.subwords", "fixed_trunk.cache"):
+            folder = tmp_path_factory.mktemp(module)
+            monkeypatch.setattr(f"lmkit.{module}.cache_folder", lambda folder=folder: folder)
+        yield
 
 
 def write_empty_figures(trained: Any, *_: object) -> None:

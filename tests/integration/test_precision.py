@@ -3,11 +3,9 @@
 import pytest
 import torch
 
-from lmkit.data.windows import Window
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
-from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.perplexity import mean_nll
 from lmkit.spectra.gram import GramAccumulator
@@ -44,19 +42,6 @@ def test_evaluation_is_float32_even_inside_autocast(loaded):
     alone = mean_nll(model, windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert mean_nll(model, windows) == alone
-
-
-def test_the_loss_under_autocast_is_float32(loaded):
-    model = loaded.model
-    window: Window = next(iter(loaded.data.eval_batches("valid")))
-    model.train()
-    with torch.autocast("cpu", torch.bfloat16):
-        output = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
-        nll = model.head.nll(output.dropped_TBD, window.targets_TB)
-    assert nll.dtype == torch.float32
-    with exact_evaluation(model):
-        exact = model.trunk(window.inputs_TB, model.trunk.initial_state(10))
-        assert exact.dropped_TBD.dtype == torch.float32
 
 
 def test_training_uses_tf32_only_where_it_is_asked_for(monkeypatch):

@@ -14,7 +14,6 @@ from lmkit.measures.model_spectra import model_spectrum, spectrum_bytes
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
-from lmkit.spectra.gram import GramAccumulator
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.language_models import log_prob_matrix
 from tests.tiny import SMALL, trained
@@ -66,21 +65,6 @@ def test_the_weights_that_count_are_measured(gss):
     averaged.model.load_state_dict(content["state_dict"])
     raw = model_spectrum(averaged.model, windows, 150).singular_values
     assert (raw - stored).abs().max() > 1e-3
-
-
-def test_softmax_has_rank_of_at_most_e_plus_2_by_both_ways(trained_runs):
-    loaded = load_run(folder_of(trained_runs, "toy").path, "best", None, None)
-    model, windows = loaded.model, loaded.data.eval_batches("test")
-    factors = model_spectrum(model, windows, 500)
-    gram = GramAccumulator(200)
-    gram.add(log_prob_matrix(model, windows)[:500])
-    values = gram.singular_values()
-    assert factors.measures.method == "factors"
-    assert factors.measures.press_rank <= 8 + 2
-    largest = values[0]
-    torch.testing.assert_close(
-        factors.singular_values / largest, values / largest, rtol=0, atol=1e-6
-    )  # float32 rows against float64 factors
 
 
 @pytest.mark.parametrize("contexts", [150, 170])

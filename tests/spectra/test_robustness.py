@@ -1,5 +1,3 @@
-import math
-
 import pytest
 import torch
 
@@ -75,13 +73,6 @@ def test_prediction_is_near_the_published_ranks_full_or_the_true_one(c, rank) ->
     tolerance = press_tolerance(10_000, 10_000, torch.float64)
     predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
     assert predicted == pytest.approx(rank, abs=5 if c in PUBLISHED else 0.2 if c in FULL else 0)
-
-
-@pytest.mark.parametrize("limit", [1e-6, 1e-3, 0.5, 1.9])
-def test_the_law_of_a_square_matrix_is_the_quarter_circle(limit) -> None:
-    half = limit / 2
-    expected = 2 / math.pi * (half * math.sqrt(1 - half**2) + math.asin(half))
-    assert marchenko_pastur_share(1.0, limit) == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("aspect", [1.0, 0.5, 0.01])

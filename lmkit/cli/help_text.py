@@ -1,17 +1,19 @@
 """What `--help` shows for a Hydra command: its groups, and its options with their meaning.
 
-An option's meaning is the comment beside or above it in the file that sets its default.
+An option's meaning is the comment beside or above it in a file that is merged.
 """
 
 import re
 import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import NamedTuple
 
 import hydra
-import yaml
+from hydra.core.default_element import ResultDefault
+from hydra.core.global_hydra import GlobalHydra
+from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
@@ -41,11 +43,13 @@ def help_text(config_name: str, arguments: Sequence[str]) -> str:
         searched = ",".join(quoted(f"file://{folder}") for folder in folders)
         line = [f"hydra.searchpath=[{searched}]", *single]
         config = hydra.compose(config_name, line, return_hydra_config=True)
+        loader = GlobalHydra.instance().config_loader()
+        merged = loader.compute_defaults_list(config_name, line, RunMode.RUN).defaults
     own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
     # Hydra does not list groups that take several choices
     chosen: dict[str, object] = {str(key): None for key in own if _files(str(key), folders)}
     chosen |= {str(group): choice for group, choice in config.hydra.runtime.choices.items()}
-    meanings = dict(_meanings(config_name, chosen, folders))
+    meanings = _meanings(merged, chosen, folders)
     return Template(config.hydra.help.template).substitute(
         APP_CONFIG_GROUPS="\n".join(_groups(chosen, folders)),
         CONFIG="\n".join(_annotated(own, meanings)),
@@ -70,29 +74,18 @@ def _files(group: str, folders: Iterable[Path]) -> list[Path]:
 
 
 def _meanings(
-    config_name: str, chosen: dict[str, object], folders: Sequence[Path]
-) -> Iterator[tuple[str, Meaning]]:
-    """Each option with its comment; the last of several counts."""
-    for group, choice in chosen.items():
-        section = group.replace("/", ".")
-        # the chosen file comes last; one that it builds on may have the comments
-        last = choice or "default"
-        for file in sorted(_files(group, folders), key=lambda file: file.stem == last):
-            yield from _with_bases(file, section, folders)
-    yield from _with_bases(_found(config_name, folders)[0], "", folders)
-
-
-def _with_bases(file: Path, section: str, folders: Sequence[Path]) -> Iterator[tuple[str, Meaning]]:
-    """The comments of a file, after those of the files on which it builds: ungrouped ones, and
-    others of its group."""
-    content = yaml.safe_load(file.read_text("utf-8")) or {}
-    group = section.replace(".", "/")
-    for name in content.get("defaults", []):
-        if isinstance(name, str):
-            path = name.partition("@")[0] if name.startswith("/") else f"{group}/{name}"
-            for base in _found(path.lstrip("/"), folders)[:1]:
-                yield from _with_bases(base, section, folders)
-    yield from _comments(file, section)
+    merged: Iterable[ResultDefault], chosen: Mapping[str, object], folders: Sequence[Path]
+) -> dict[str, Meaning]:
+    """Each option with its comment. Of several, the last counts, but not those in files that set
+    options of any section, as experiments do, or that are one of several choices."""
+    meanings: dict[str, Meaning] = {}
+    for each in merged:
+        group = str(each.config_path).rpartition("/")[0]
+        counts = not group or each.primary or (each.package and chosen.get(group))
+        for file in _found(str(each.config_path), folders)[:1]:
+            found = dict(_comments(file, each.package or ""))
+            meanings = meanings | found if counts else found | meanings
+    return meanings
 
 
 def _found(name: str, folders: Sequence[Path]) -> list[Path]:

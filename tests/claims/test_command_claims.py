@@ -208,6 +208,12 @@ def test_help_on_a_corpus_that_builds_on_another_has_its_own_words_or_those_of_t
     assert "root: null # the folder or the file" in of_text
 
 
+def test_help_has_no_words_of_a_file_that_is_not_chosen(printed):
+    of_toy = printed("reproduce", "yang_table1", "size=toy", "--help")
+    assert " switch_epoch: 1 max_epochs: 2 " in of_toy  # size=small has a comment there
+    assert " runs_dir: runs/toy # folder of runs of this size " in of_toy
+
+
 def test_a_flag_takes_a_value_with_a_dash():
     line = ["--info", "defaults-tree", "seed=1"]
     assert options_first(line) == ["seed=1", "--info", "defaults-tree"]

@@ -23,17 +23,6 @@ INDEX, RELATIVE = "index", "log10 of singular value / largest"  # its columns
 
 Charts = dict[str, CustomChart | wandb.Table]  # by the key that they are logged under
 
-_RESULTS = (
-    "train_ppl",
-    "valid_ppl",
-    "test_ppl",
-    "test_word_ppl",
-    "test_bits_per_byte",
-    "floor_ppl",
-    "best_epoch",
-    "true_rank",
-)
-_COSTS = ("parameters", "seconds_per_epoch")
 _RANKS = ("press_rank", "stable_rank", "participation_ratio", "entropy_rank")
 
 
@@ -50,12 +39,11 @@ def run_fields(config: Mapping[str, Any], names: RunNames) -> dict[str, str | in
 
 
 def result_fields(metrics: Mapping[str, Any], cost: Mapping[str, Any]) -> dict[str, float]:
-    """A run's results: perplexities, ranks and their contexts, parameters and seconds."""
+    """A run's results: all numbers of its metrics and cost, ranks and their contexts."""
     spectrum = metrics.get("test_spectrum", {})
-    fields = {name: metrics.get(name) for name in _RESULTS}
-    fields |= {name: cost.get(name) for name in _COSTS}
-    fields["rank_contexts"] = spectrum.get("num_contexts")
-    return rank_fields(spectrum) | {n: value for n, value in fields.items() if value is not None}
+    fields = {**metrics, **cost, "rank_contexts": spectrum.get("num_contexts")}
+    numbers = {name: value for name, value in fields.items() if isinstance(value, int | float)}
+    return rank_fields(spectrum) | numbers
 
 
 def rank_fields(measures: Mapping[str, Any]) -> dict[str, float]:

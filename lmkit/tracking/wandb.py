@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
 from typing import Any, Concatenate, Literal, ParamSpec, get_args
@@ -185,27 +184,17 @@ def opened(
         options: of `wandb.init`, but for OWN.
     """
     tags = list(dict.fromkeys([names.family, *(options.get("tags") or ())]))
-    with _service_logs_in(folder):
+    is_free = "WANDB_CACHE_DIR" not in os.environ
+    if is_free:  # W&B's own process, if it starts here, then logs there, not in the home
+        os.environ["WANDB_CACHE_DIR"] = folder
+    try:
         run = wandb.init(
             **{**options, "tags": tags}, dir=folder, reinit="create_new", settings=settings
         )
+    finally:
+        if is_free:
+            del os.environ["WANDB_CACHE_DIR"]
     run.define_metric("trainer/global_step")
     run.define_metric("*", step_metric="trainer/global_step", step_sync=True)
     run.summary.update({**run_fields(config, names), "finished": False})
     return run
-
-
-@contextmanager
-def _service_logs_in(folder: str) -> Iterator[None]:
-    """Makes W&B's own process, if it starts here, log into this folder's wandb/, not the home.
-
-    The user's WANDB_CACHE_DIR counts where it is set.
-    """
-    if "WANDB_CACHE_DIR" in os.environ:
-        yield
-        return
-    os.environ["WANDB_CACHE_DIR"] = folder
-    try:
-        yield
-    finally:
-        del os.environ["WANDB_CACHE_DIR"]

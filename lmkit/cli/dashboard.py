@@ -7,7 +7,6 @@ one chart, and parallel coordinates. Its runs are those that `lmkit sync` or tra
 import re
 import sys
 
-from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, Command
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
@@ -22,7 +21,6 @@ COMMAND = Command(
 )
 
 
-@ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
     from lmkit.sweeps.axes import option_of  # they bring hydra and wandb

@@ -13,7 +13,6 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import files_of, run_named
 from lmkit.cli.entry import entry_point, explained, plain_config
-from lmkit.cli.interruption import ends_in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import plain_table
 from lmkit.presentation.terminal import to_terminal
@@ -85,7 +84,6 @@ def _axes_of(sweep: str, common: list[str]) -> Axes:
     return sweeper.get("params") or {}, sweeper.get("parts") or []
 
 
-@ends_in_one_line()
 @explained()
 def _list(files: dict[str, Path]) -> None:
     """Prints all reproductions."""

@@ -5,7 +5,6 @@ import sys
 
 import pandas as pd
 
-from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Column, counted, plain_table
@@ -42,7 +41,6 @@ COMMAND = Command(
 )
 
 
-@ends_in_one_line()
 def main() -> None:
     """Reads the command line."""
     places, given = COMMAND.read(sys.argv[1:])

@@ -2,7 +2,6 @@
 
 import inspect
 import logging
-import os
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -67,8 +66,6 @@ class Trainer(pl.Trainer):
         precision: "32-true", "bf16-mixed", or on a GPU "tf32".
         limit_train_batches: at most so many windows per epoch; None: all.
         options: further options of Lightning's Trainer, which `check_options` has checked.
-
-    Raises: UserError for an option in the environment.
     """
 
     def __init__(
@@ -84,7 +81,6 @@ class Trainer(pl.Trainer):
         checkpoint_io: CheckpointIO | None = None,
         **options: Any,
     ) -> None:
-        _refuse_environment()
         _quiet()
         # sets both: by default PyTorch uses TF32 in cuDNN, but not in matrix products
         by_tf32 = precision == "tf32"
@@ -99,6 +95,8 @@ class Trainer(pl.Trainer):
             callbacks=list(callbacks),
             logger=list(logger),
             plugins=plugins + ([checkpoint_io] if checkpoint_io else []),
+            # of the options named above, Lightning takes what is not given from the environment
+            limit_train_batches=None,
             enable_progress_bar=any(isinstance(each, ProgressBar) for each in callbacks),
             **{"num_sanity_val_steps": 0, "enable_model_summary": False} | options,
         )
@@ -177,18 +175,6 @@ def check_options(options: Mapping[str, Any]) -> None:
         require_flag(f"trainer.{name}", options.get(name, False))
     require_at_least("trainer.num_sanity_val_steps", options.get("num_sanity_val_steps", 0), -1)
     require_count("trainer.log_every_n_steps", options.get("log_every_n_steps", 1))
-
-
-def _refuse_environment() -> None:
-    """Raises UserError for an option that Lightning would take from the environment: the run's
-    identity would not know it."""
-    for name in inspect.signature(pl.Trainer.__init__).parameters:
-        variable = f"PL_TRAINER_{name.upper()}"
-        if value := os.environ.get(variable):
-            raise UserError(
-                f"{variable} is set in the environment, where a run's identity does not see it; "
-                f"unset it, and say trainer.{name}={value} instead"
-            )
 
 
 def _quiet() -> None:

@@ -61,18 +61,11 @@ def test_a_callback_that_changes_a_step_is_refused(name, options, reason):
         make_callbacks({"callbacks": {"theirs": section}}, None)
 
 
-def test_trainer_options_from_the_environment_are_refused_by_name(tmp_path, monkeypatch):
-    monkeypatch.setenv("PL_TRAINER_PRECISION", "bf16-mixed")
-    with pytest.raises(UserError, match=r"^PL_TRAINER_PRECISION .* trainer\.precision="):
-        trained(tmp_path / "runs", *TINY)
-    assert not (tmp_path / "runs").exists()
-
-
-def test_an_empty_variable_and_one_of_no_option_change_nothing(monkeypatch):
-    """Lightning passes over both."""
-    monkeypatch.setenv("PL_TRAINER_LIMIT_TRAIN_BATCHES", "")
-    monkeypatch.setenv("PL_TRAINER_NOTHING", "5")
-    assert Trainer(accelerator="cpu").limit_train_batches == 1.0
+@pytest.mark.parametrize("option", ["LIMIT_TRAIN_BATCHES", "MAX_EPOCHS", "NOTHING"])
+def test_trainer_options_in_the_environment_change_nothing(monkeypatch, option):
+    monkeypatch.setenv(f"PL_TRAINER_{option}", "5")
+    trainer = Trainer(accelerator="cpu")
+    assert (trainer.limit_train_batches, trainer.max_epochs) == (1.0, -1)
 
 
 def callback_state(folder: RunFolder) -> dict:

@@ -97,12 +97,13 @@ def stop(sweep: SweepFolder) -> None:
     """Has the sweep's launchers, workers and jobs save and end."""
     running = [each for each in standings(sweep) if each.state == "running"]
     sweep.ask_to_stop()
-    cancel(sweep)
     print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
         f"here or on other nodes saves and ends; the sweep's own command, or lmkit sweep work, "
-        f"resumes them"
+        f"resumes them",
+        flush=True,
     )
+    cancel(sweep)
 
 
 def _command(name: str, meaning: str, **options: Option) -> Command:

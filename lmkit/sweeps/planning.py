@@ -26,6 +26,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
 from lmkit.sweeps.points import Composer, Config, ConfigReader
+from lmkit.sweeps.processes import how_ended
 from lmkit.sweeps.status import text_key
 
 PROGRAM = "lmkit.cli.check_points"
@@ -107,7 +108,7 @@ def check(configs: Sequence[Config], has_gpu: bool | None = None) -> tuple[list[
         text=True,
     )
     if done.returncode != 0:
-        last_line = " ".join(done.stderr.strip().splitlines()[-1:])
+        last_line = " ".join(done.stderr.strip().splitlines()[-1:]) or how_ended(done.returncode)
         raise UserError(f"the points cannot be checked: {last_line}")
     runs, error = json.loads(done.stdout.splitlines()[-1])
     return runs, error

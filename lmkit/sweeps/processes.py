@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmkit.runs.atomic import make_folder
 from lmkit.runs.lock import HELD
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -105,7 +106,9 @@ class _Processes:
     def _spawn(self, waiting: Waiting) -> None:
         slot = self.free.pop(0)
         started_in = self.sweep.manifest.started_in
-        with self.sweep.log(waiting.point).open("ab") as log:
+        file = self.sweep.log(waiting.point)
+        make_folder(file.parent)  # which may have been removed meanwhile
+        with file.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
@@ -128,7 +131,8 @@ class _Processes:
         else:
             lines = tail(self.sweep.log(point), run.log_start)
             repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")
-            self.backlog.failed(point, Failure(how_ended(status, folder.path), lines, repeats))
+            reason = how_ended(status) if status else without_result(folder.path)
+            self.backlog.failed(point, Failure(reason, lines, repeats))
 
     def end(self, number: int, within_s: float) -> None:
         """Sends a signal to all remaining processes, and kills them if they take too long.
@@ -149,13 +153,16 @@ class _Processes:
             self.sweep.release(run.waiting.point)
 
 
-def how_ended(status: int, folder: Path) -> str:
-    """What a process's exit status means for a run that has no result in `folder`."""
-    if status == 0:
-        return (
-            f"no result in {folder}: is the kind of device, which is part of a run's identity, "
-            f"different here from where the sweep was started?"
-        )
+def without_result(folder: Path) -> str:
+    """What it means that a run's process succeeded and its folder has no result."""
+    return (
+        f"no result in {folder}: is the kind of device, which is part of a run's identity, "
+        f"different here from where the sweep was started?"
+    )
+
+
+def how_ended(status: int) -> str:
+    """What a process's exit status means, which is not 0."""
     if status in (STOPPED, INTERRUPTED):
         return "stopped by a signal" if status == STOPPED else "interrupted"
     if status > 0:

@@ -179,7 +179,8 @@ def _answer(command: list[str]) -> str:
             command, env=outside, capture_output=True, text=True, timeout=_TIMEOUT_S
         )
     except FileNotFoundError:
-        by_hand = f"; where it is, type sbatch {command[-1]}" if command[0] == "sbatch" else ""
+        typed = {"sbatch": f"sbatch {command[-1]}", "scancel": shlex.join(command)}
+        by_hand = f"; where it is, type {typed[command[0]]}" if command[0] in typed else ""
         raise UserError(
             f"{command[0]}, a command of SLURM's, is not on PATH here{by_hand}"
         ) from None

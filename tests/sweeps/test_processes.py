@@ -64,6 +64,13 @@ def test_a_point_that_another_is_at_is_told_of_once_and_tried_less_and_less_ofte
     assert said == ["0 ok: another process trains it; checking again later"]
 
 
+def test_a_folder_of_logs_that_was_removed_is_made_again(sweep_of, attempts):
+    sweep = sweep_of("ok")
+    (sweep.path / "logs").rmdir()
+    run_points(sweep, sweep.manifest.points, [{}], print)
+    assert "attempt 1" in sweep.log(sweep.manifest.points[0]).read_text()
+
+
 def test_what_is_finished_is_not_started_again(sweep_of, attempts):
     sweep, said = sweep_of("ok", "ok"), []
     run_points(sweep, sweep.manifest.points, [{}], said.append)

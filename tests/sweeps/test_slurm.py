@@ -131,6 +131,17 @@ def test_a_stop_ends_the_jobs_of_a_sweep_that_has_some(sweep_of, commands):
     assert said == f"--name={job_name(sweep)} --user={os.getuid()}\n"
 
 
+def test_a_stop_where_jobs_cannot_be_cancelled_tells_both(sweep_of, commands, capsys):
+    sweep = sweep_of("ok")
+    (sweep.path / "slurm.sh").touch()
+    (commands / "scancel").unlink()
+    with pytest.raises(
+        UserError, match=r"^scancel, .* where it is, type scancel --name=lmkit-mine"
+    ):
+        stop(sweep)
+    assert "0 runs of mine running: whatever trains them" in capsys.readouterr().out
+
+
 def test_jobs_of_sweeps_of_one_name_in_two_folders_are_told_apart(sweep_of, tmp_path, monkeypatch):
     sweep = sweep_of("ok")
     monkeypatch.chdir(sweep.path.parent)

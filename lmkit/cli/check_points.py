@@ -15,21 +15,11 @@ import numpy as np
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition, define
-from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_without_weights
-from lmkit.experiment.objects import (
-    make_callbacks,
-    make_data,
-    make_epoch_end,
-    make_trainer,
-    require_fit,
-    try_loggers,
-)
+from lmkit.experiment.objects import make_callbacks, make_data, require_fit, try_rest
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
-from lmkit.training.triggers import Trigger
 
 Config = dict[str, Any]
 
@@ -54,21 +44,13 @@ class Checker:
         def with_model() -> None:
             make_callbacks(config, model_without_weights(config, 2))
 
-        def make_rest() -> None:
-            make(config["trigger"], "trigger", Trigger)
-            make_epoch_end(config)
-            try_loggers(config)
-            make(config["conclusion"], "conclusion", Conclusion)
-            # this machine may lack the device of the training
-            make_trainer(config["trainer"], "auto")
-
         together = [config[name] for name in ("data", "windows", "module", "trunk")]
         self._once("together", together, lambda: require_fit(config, run.source))
         # no optimizer is refused because of the trunk: each is made once, not each pair
         for apart in ("trunk", "optimizer"):
             sections = {name: config[name] for name in _WITH_MODEL if name != apart}
             self._once(f"model, but for its {apart},", sections, with_model)
-        self._once("rest", [config[name] for name in _WITHOUT_MODEL], make_rest)
+        self._once("rest", [config[name] for name in _WITHOUT_MODEL], lambda: try_rest(config))
         self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name

@@ -5,7 +5,7 @@ import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from itertools import pairwise
+from itertools import pairwise, takewhile
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_choice
@@ -103,15 +103,23 @@ def run_named(
 ) -> None:
     """Takes the line's first word as a name, and leaves the rest of the line to Hydra.
 
+    Options and flags may precede it.
+
     Args:
         kind: what the names are of, for messages.
-        show_all: prints what there is, where the line begins with no name.
+        show_all: prints what there is, where the line has no name.
     """
     arguments = sys.argv[1:]
     if arguments[:1] == ["-sc"]:
         return complete(names, run)
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        return show_all()
+        arguments = options_first(arguments)
+        line = takewhile(lambda each: not each.startswith("-"), arguments)
+        first = next((each for each in line if "=" not in each), None)
+        if first is None:
+            return show_all()
+        arguments.remove(first)
+        arguments.insert(0, first)
     name = arguments[0]
     if name not in names:
         near = did_you_mean(name, list(names))

@@ -35,17 +35,16 @@ forward and backward. Gates, dropout, transforms and softmax are left out."""
 def main(config: DictConfig) -> None:
     """Builds the model on the meta device and prints two tables."""
     from lmkit.experiment.model_size import model_sizes, model_without_weights  # bring torch
-    from lmkit.experiment.objects import make_trainer, require_fit
-    from lmkit.training.triggers import Trigger
+    from lmkit.experiment.objects import make_callbacks, require_fit, try_rest
 
     plain = plain_config(config)
     check_plain_options(plain)
-    make_trainer(plain["trainer"], "auto")
-    make(plain["trigger"], "trigger", Trigger)
+    try_rest(plain)
     source = make(plain["data"], "data", Corpus)
     require_fit(plain, source)
     corpus: Sizes = source.sizes()
     model = model_without_weights(plain, corpus.num_words)
+    make_callbacks(plain, model)
     sizes = model_sizes(model)
     console = Console()
     console.print(to_terminal(configuration_table(plain, corpus, source.unit)))

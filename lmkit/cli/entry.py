@@ -69,17 +69,17 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
         @wraps(task)
         def main() -> None:
             set_up_hydra()
-            with ends_in_one_line(again), explained():
+            with ends_in_one_line(again), explained(takes_sweeps=config_name == "train"):
                 sys.argv[1:] = options_first(sys.argv[1:])
                 if config_name in ("train", "describe"):
                     sys.argv[1:] = implied(sys.argv[1:])
                 if {"--help", "-h"} & set(sys.argv[1:]):
                     print(help_text(config_name, sys.argv[1:]))
                     return
-                if config_name not in ("train", "finetune"):
-                    _refuse_sweep()
                 if config_name == "train":
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
+                else:
+                    _refuse_sweep()
                 if not _run_by_compose_alone(config_name, reporting):
                     hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
@@ -127,16 +127,19 @@ def _run_by_compose_alone(config_name: str, task: Task) -> bool:
 
 
 @contextmanager
-def explained(arguments: Sequence[str] | None = None) -> Iterator[None]:
+def explained(
+    arguments: Sequence[str] | None = None, *, takes_sweeps: bool = False
+) -> Iterator[None]:
     """Raises UserError for a mistake that Hydra, OmegaConf or YAML finds.
 
     Args:
         arguments: None: those of the line, as they are by then.
+        takes_sweeps: whether several values of an option are not always a mistake.
     """
     try:
         yield
     except EXPLAINED as error:
-        line = in_one_line(error, sys.argv[1:] if arguments is None else arguments)
+        line = in_one_line(error, sys.argv[1:] if arguments is None else arguments, takes_sweeps)
         if line is None:
             raise
         raise UserError(line) from None

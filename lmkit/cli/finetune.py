@@ -20,14 +20,9 @@ NON_MONOTONE = "lmkit.training.callbacks.stopping.NonMonotoneStop"
 
 
 @entry_point("finetune", AGAIN)
-def main(config: DictConfig) -> float:
-    """Trains the finetuning run, resumes it, or finds it finished.
-
-    Returns: the best valid perplexity, for sweepers that search.
-    """
-    command = {"command": command_line("finetune")}
-    folder = run(run_config(plain_config(config)) | command)
-    return float(folder.read_result().metrics["valid_ppl"])
+def main(config: DictConfig) -> None:
+    """Trains the finetuning run, resumes it, or finds it finished."""
+    run(run_config(plain_config(config)) | {"command": command_line("finetune")})
 
 
 def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:

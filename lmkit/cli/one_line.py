@@ -25,12 +25,19 @@ from lmkit.experiment.make import not_made
 from lmkit.sweeps.axes import option_of, read
 
 _LACKING = (ConfigAttributeError, ConfigKeyError)  # of a section without such an option
+_ADVICE = "; 3. To sweep over it, add --multirun to your command line"
 _OF_HYDRA_ALONE = ("--resolve", "--shell-completion", "-sc")  # flags with which no task runs
 _WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
 
 
-def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
-    """The message for an error of Hydra, OmegaConf, YAML or a value; None for a bug in lmkit."""
+def in_one_line(
+    error: Exception, arguments: Sequence[str], takes_sweeps: bool = False
+) -> str | None:
+    """The message for an error of Hydra, OmegaConf, YAML or a value; None for a bug in lmkit.
+
+    Args:
+        takes_sweeps: whether the command has --multirun, which Hydra advises.
+    """
     if isinstance(error, OverrideParseException):
         return _unreadable(error.override)
     if isinstance(error, MissingConfigException):
@@ -42,7 +49,8 @@ def in_one_line(error: Exception, arguments: Sequence[str]) -> str | None:
     if isinstance(error, OmegaConfBaseException):
         return of_omegaconf(error)
     if isinstance(error, HydraException):
-        return _of_hydra(error, arguments)
+        said = _of_hydra(error, arguments)
+        return said if takes_sweeps else said.replace(_ADVICE, "")
     first, *_ = lines = _lines(error)
     if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
         return " ".join(lines)

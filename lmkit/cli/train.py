@@ -13,11 +13,12 @@ from omegaconf import DictConfig
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
 from lmkit.cli.entry import command_line, composed_apart, entry_point, explained, plain_config
 from lmkit.cli.interruption import AGAIN
-from lmkit.errors.user_error import UserError, require_list, require_text
+from lmkit.errors.user_error import UserError, require_list
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
 from lmkit.sweeps.axes import GROUP, OF_SWEEPER, option_of
+from lmkit.sweeps.quoting import quoted
 
 if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun
@@ -43,7 +44,8 @@ def train(
 
     require_list("overrides", overrides, "['max_epochs=1', 'seed=1']", may_be_empty=True)
     for override in overrides:
-        require_text("each of overrides", override)
+        if not isinstance(override, str) or not override:
+            raise UserError(f"each of overrides must be a text such as 'seed=1', not {override!r}")
     missing = [folder for folder in config_folders(overrides) if not folder.is_dir()]
     if missing:
         raise UserError(f"--config-dir: {missing[0]} is no folder")
@@ -56,8 +58,8 @@ def train(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
             )
-    folders = [str(folder.resolve()) for folder in searched_folders(overrides)]
-    searched = [f"hydra.searchpath={folders}"] if config_folders(overrides) else []
+    folders = ",".join(quoted(str(folder.resolve())) for folder in searched_folders(overrides))
+    searched = [f"hydra.searchpath=[{folders}]"] if config_folders(overrides) else []
     with explained(overrides):
         # first: of several search paths Hydra takes the first
         plain = composed_apart("train", [*searched, *implied(options)])

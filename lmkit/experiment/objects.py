@@ -262,6 +262,18 @@ def try_loggers(config: Section) -> None:
         make_loggers(config, RunFolder(Path(folder)))
 
 
+def try_rest(config: Section) -> None:
+    """Makes what needs neither data nor a model, nor where training takes place.
+
+    Raises: UserError naming the option that is wrong.
+    """
+    make(config["trigger"], "trigger", Trigger)
+    make_epoch_end(config)
+    try_loggers(config)
+    make(config["conclusion"], "conclusion", Conclusion)
+    make_trainer(config["trainer"], "auto")
+
+
 def names_of(model: HeadModule, trigger: Trigger, source: Corpus) -> RunNames:
     """The display names of a run's kinds."""
     head = model.head

@@ -18,7 +18,7 @@ from tests.tiny import TINY
 )
 def test_what_training_refuses_is_refused(refused, tmp_path, line, expected):
     command, *arguments = line.split()
-    tiny = TINY if command == "describe" else ()
+    tiny = [each for each in TINY if command == "describe" and "callbacks" not in each]
     assert expected in refused(command, *tiny, *arguments)
     assert not (tmp_path / "multirun").exists()
 

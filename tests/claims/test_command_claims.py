@@ -221,6 +221,12 @@ def test_a_flag_takes_a_value_with_a_dash():
         options_first(["--info", "default"])
 
 
+def test_options_may_precede_a_name(printed, tmp_path):
+    (tmp_path / "mine").mkdir()
+    shown = printed("study", "--config-dir", "mine", "mode_matching", "--help")
+    assert shown.startswith("lmkit study mode_matching ")
+
+
 def test_a_value_with_letters_that_hydra_refuses_is_put_in_quotes():
     line = ["run=lä ufe", "runs='lä ufe'", "runs=[lä,ufe]", "seed=1"]
     assert options_first(line) == ["run='lä ufe'", *line[1:]]

@@ -11,7 +11,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
 from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.sweep_folder import Failure, SweepFolder
-from lmkit.sweeps import backlog, processes
+from lmkit.sweeps import backlog, planning, processes
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
@@ -217,6 +217,15 @@ def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):
     (process,) = started
     assert process.returncode is not None
     assert not folder.lock.exists()  # it ended of itself, and gave its lock back
+
+
+def test_a_check_of_points_that_was_killed_says_so(monkeypatch):
+    run, program = subprocess.run, "import os; os.kill(os.getpid(), 9)"
+    monkeypatch.setattr(
+        subprocess, "run", lambda command, **given: run([command[0], "-c", program], **given)
+    )
+    with pytest.raises(UserError, match=r"^the points cannot be checked: killed by SIGKILL$"):
+        planning.check([{}])
 
 
 def test_launching_needs_no_torch():

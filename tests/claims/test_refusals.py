@@ -1,10 +1,9 @@
-"""Lines that a command other than `lmkit train` refuses, and names behind options."""
+"""What commands refuse that take no sweep."""
 
 import pytest
 
 import lmkit as library
 from lmkit.errors.user_error import UserError
-from lmkit.sweeps import planning
 from tests.tiny import TINY
 
 
@@ -33,21 +32,3 @@ def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
 def test_an_override_that_is_no_text_is_quoted_as_it_is():
     with pytest.raises(UserError, match=r"^each of overrides must be a text such as .*, not 5$"):
         library.train([5])
-
-
-def test_a_check_that_was_killed_says_so(monkeypatch):
-    script = "import os; os.kill(os.getpid(), 9)"
-    real = __import__("subprocess")
-
-    def killed(command, **options):
-        return real.run([command[0], "-c", script], **options)
-
-    monkeypatch.setattr(planning.subprocess, "run", killed)
-    with pytest.raises(UserError, match=r"^the points cannot be checked: killed by SIGKILL$"):
-        planning.check([{}])
-
-
-def test_options_may_precede_a_name(printed, tmp_path):
-    (tmp_path / "mine").mkdir()
-    shown = printed("study", "--config-dir", "mine", "mode_matching", "--help")
-    assert shown.startswith("lmkit study mode_matching ")

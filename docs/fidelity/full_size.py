@@ -23,13 +23,13 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.figures import to_svg
-from lmkit.presentation.style import (
+from lmkit.presentation.figures import (
     COLUMN,
     DASHES,
     house_style,
     log_perplexities,
     marks,
+    to_svg,
 )
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH

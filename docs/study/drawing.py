@@ -20,8 +20,7 @@ from texts import (
     scaled_contexts,
 )
 
-from lmkit.presentation.figures import to_svg
-from lmkit.presentation.style import INK, SERIES, WIDE, house_style
+from lmkit.presentation.figures import INK, SERIES, WIDE, house_style, to_svg
 from lmkit.presentation.tables import DASH
 from lmkit.results.stats import difference
 

@@ -185,13 +185,15 @@ class Analysis(ABC):
         raise NotImplementedError(f"{cls.name} has no figure")
 
 
-def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[StoredRecord]:
-    """What `kind` measured of a run on its own text, or of a model, by the names of its files. The
-    labels have these where there are several.
+def measured(
+    folder: RunFolder, kind: type[Analysis], label: str, *, every_text: bool = False
+) -> Iterator[StoredRecord]:
+    """What `kind` measured of a run on its own text, or of a model on every text, by the names of
+    its files. The labels have these names where there are several, or texts.
 
     Raises: UserError naming a file that is damaged or of another version.
     """
-    stems = analysis_files.analysis_stems(folder, kind.name)
+    stems = analysis_files.analysis_stems(folder, kind.name, every_text=every_text)
     for stem in stems:
         content = analysis_files.read_analysis(
             folder, stem, kind=kind.name, schema_version=kind.version
@@ -207,5 +209,5 @@ def measured(folder: RunFolder, kind: type[Analysis], label: str) -> Iterator[St
                     f"{first['msg']}; {analysis_files.MEASURE_AGAIN}"
                 ) from None
             variant = stem.removeprefix(kind.name).replace("_", " ").strip()
-            name = f"{label} ({variant})" if variant and len(stems) > 1 else label
+            name = f"{label} ({variant})" if variant and (every_text or len(stems) > 1) else label
             yield StoredRecord(name, record, analysis_files.read_arrays(folder, stem))

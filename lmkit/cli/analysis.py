@@ -12,10 +12,8 @@ from lmkit.analyses.measuring import Outcomes, measure_models, measure_runs
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError, first_reason, require_flag, require_threads
 from lmkit.experiment.make import make
-from lmkit.presentation.figures import save
-from lmkit.presentation.style import figure, house_style
+from lmkit.presentation.figures import figure, house_style, save
 from lmkit.presentation.tables import DASH, key_values
-from lmkit.presentation.terminal import to_terminal
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
 from lmkit.runs.analysis_files import analysis_file
 from lmkit.runs.selection import select_runs
@@ -72,7 +70,7 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
     console = Console()
     for folder, stem, measured in outcomes.measured:
         rows = record_rows(measured.record)
-        console.print(to_terminal(key_values(measured.label, rows)))
+        console.print(key_values(measured.label, rows))
         for line in analysis.lines(measured.record):
             print(line)
         if analysis.caption:

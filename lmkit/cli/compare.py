@@ -11,7 +11,6 @@ from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import Column, counted, decimal, listed, plain_table
-from lmkit.presentation.terminal import to_terminal
 from lmkit.results.compare import TwoSets, compare
 from lmkit.results.frame import frame
 from lmkit.results.groups import grouped
@@ -68,7 +67,7 @@ def _show(found: TwoSets) -> None:
         "seeds that both have)",
         *found.differs,
     ]
-    Console().print(to_terminal(shown))
+    Console().print(shown)
 
 
 def _cell(name: str, value: float) -> str:

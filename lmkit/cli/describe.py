@@ -19,7 +19,6 @@ from lmkit.experiment.definition import check_plain_options
 from lmkit.experiment.make import make
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import Column, Row, Table, decimal, key_values, plain_table
-from lmkit.presentation.terminal import to_terminal
 
 if TYPE_CHECKING:  # it imports torch, which --help must not wait for
     from lmkit.experiment.model_size import Size
@@ -47,8 +46,8 @@ def main(config: DictConfig) -> None:
     make_callbacks(plain, model)
     sizes = model_sizes(model)
     console = Console()
-    console.print(to_terminal(configuration_table(plain, corpus, source.unit)))
-    console.print(to_terminal(size_table(sizes)))
+    console.print(configuration_table(plain, corpus, source.unit))
+    console.print(size_table(sizes))
     console.print(LEGEND, style="dim")
     if issubclass(source.splits, TextSplits):
         console.print(time_line(plain, corpus, sizes["total"]), highlight=False, soft_wrap=True)

@@ -15,7 +15,6 @@ from lmkit.cli.command_line import files_of, run_named
 from lmkit.cli.entry import entry_point, explained, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import plain_table
-from lmkit.presentation.terminal import to_terminal
 from lmkit.reproduction.planning import Axes, commands, in_words, plan_sweep
 from lmkit.reproduction.running import run_all
 from lmkit.reproduction.steps import Reproduction
@@ -93,5 +92,5 @@ def _list(files: dict[str, Path]) -> None:
         rows.append([name, content.get("paper"), content.get("table")])
     print(USAGE, end="", flush=True)
     columns = ("name", "paper", "table or figure")
-    tables.console().print(to_terminal(plain_table("reproductions", columns, rows)))
+    tables.console().print(plain_table("reproductions", columns, rows))
     print("lmkit reproduce NAME dry_run=true shows its commands and about how long they take.")

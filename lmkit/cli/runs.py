@@ -8,7 +8,6 @@ import pandas as pd
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.presentation.tables import Column, counted, plain_table
-from lmkit.presentation.terminal import to_terminal
 from lmkit.results.frame import chosen, results
 from lmkit.results.groups import grouped, heads
 from lmkit.sweeps import tables
@@ -93,7 +92,7 @@ def show(runs: pd.DataFrame, columns: list[str] | None) -> None:
     headings = [Column(str(name), is_text=text) for name, text in zip(shown, is_text, strict=True)]
     rows = [[name, *map(_entry, row)] for name, row in zip(shown.index, shown.values, strict=True)]
     table = plain_table(counted(len(rows), "run"), [Column("name", is_text=True), *headings], rows)
-    tables.console().print(to_terminal(table))
+    tables.console().print(table)
 
 
 def _entry(value: object) -> str | None:

@@ -27,7 +27,6 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import RunDefinition, define
 from lmkit.presentation.tables import key_values
-from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
@@ -255,7 +254,7 @@ def _show_result(folder: RunFolder) -> None:
     rows.append(("best epoch", f"{metrics['best_epoch']} of {result.budget.epochs}"))
     if result.budget.stopped in _EARLY:
         rows.append(("stopped early", _EARLY[result.budget.stopped]))
-    Console().print(to_terminal(key_values(folder.path.name, rows)))
+    Console().print(key_values(folder.path.name, rows))
     if not metrics["best_epoch"]:
         print(
             "no epoch is better than the weights that the run started from, whose figures these "

@@ -8,7 +8,6 @@ from rich.console import Console
 
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Row, plain_table
-from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.lock import LockHeld, RunLock
 
 FILE = "contexts.bin"
@@ -37,7 +36,7 @@ def clean(dry_run: bool, console: Console) -> None:
     ]
     if rows:
         title = f"contexts in {cache_folder()}"
-        console.print(to_terminal(plain_table(title, ("contexts", "on disk"), rows)))
+        console.print(plain_table(title, ("contexts", "on disk"), rows))
     total = data_size(sum(sizes))
     if dry_run:
         console.print(

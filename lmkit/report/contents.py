@@ -1,19 +1,19 @@
 """The contents of the page, in order."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 import pandas as pd
+from matplotlib.figure import Figure
 
-from lmkit.analyses.base import Analysis
+from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
-from lmkit.presentation.style import house_style
-from lmkit.presentation.tables import counted
+from lmkit.presentation.figures import house_style
+from lmkit.presentation.tables import DASH, counted
 from lmkit.report import curves, first_screen, over_option, tables
-from lmkit.report.measurements import measurements, pretrained
-from lmkit.report.page import PageSection, write_page
+from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
 from lmkit.results.against import against_baseline
 from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
@@ -103,10 +103,61 @@ def _models(
     models: Sequence[RunFolder], analyses: Sequence[type[Analysis]], left_out: dict[str, str]
 ) -> PageSection:
     folders = {folder.path.name: folder.path for folder in models}
-    of_models, drawn = measurements(folders, analyses, left_out)
-    if (ranks := pretrained(models, left_out)) is not None:
-        of_models.insert(0, ranks)
-    return PageSection("models", "Pretrained models", "", of_models, drawn)
+    of_models, drawn = measurements(folders, analyses, left_out, every_text=True)
+    lead = "Bits per byte compare on one text; ranks at equal contexts and vocabularies alone."
+    return PageSection("models", "Pretrained models", lead, of_models, drawn)
+
+
+def measurements(
+    folders: Mapping[str, Path],
+    kinds: Sequence[type[Analysis]],
+    left_out: dict[str, str],
+    *,
+    every_text: bool = False,
+) -> tuple[list[PageTable], list[PageFigure]]:
+    """A table and a figure of each kind of which something was measured.
+
+    Args:
+        folders: of runs or pretrained models, by their labels.
+        left_out: gets the files that are damaged.
+        every_text: whether what was measured on others than a run's own text counts, too.
+    """
+    tables, figures = [], []
+    for kind in kinds:
+        found: list[StoredRecord] = []
+        for label, path in folders.items():
+            try:
+                found += measured(RunFolder(path), kind, label, every_text=every_text)
+            except UserError as error:
+                left_out[f"{path.name}, {kind.name}"] = str(error).splitlines()[0]
+        if not found:
+            continue
+        tables.append(_table(kind, found))
+        if kind.caption:
+            drawn = Figure(figsize=PANEL, layout="constrained")
+            kind.draw(drawn.subplots(), found)
+            figures.append(PageFigure(kind.name, kind.title, kind.caption, drawn))
+    return tables, figures
+
+
+def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
+    columns = kind.record.columns()
+    rows = [{name: getattr(each.record, name) for name in columns} for each in found]
+    values = pd.DataFrame(rows, index=pd.Index([each.label for each in found]))
+    values = values.dropna(axis="columns", how="all")
+    text = values.map(_cell).rename(columns=columns)
+    return PageTable(kind.name, kind.title, text, values, is_folded=True)
+
+
+def _cell(value: object) -> str:
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_cell, value))
+    if not isinstance(value, int | float) or pd.isna(value):
+        return DASH
+    text = f"{value:,}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
+    return text.removesuffix(".0").replace("-", "−")
 
 
 def _answer(rows: pd.DataFrame) -> PageSection:

@@ -9,7 +9,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.style import (
+from lmkit.presentation.figures import (
     DASHES,
     SERIES,
     figure,

@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from lmkit.presentation.style import marks
+from lmkit.presentation.figures import marks
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
 from lmkit.report.curves import MOST_LINES

@@ -1,18 +1,20 @@
 """What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from itertools import chain
+from typing import Any
 
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.style import legend_below, looks
+from lmkit.presentation.figures import legend_below, looks
+from lmkit.presentation.styled import told_apart
 from lmkit.report.page import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
-from lmkit.results.labels import value_text
+from lmkit.results.labels import labels
 
 _NAMES = {
     "head.mixture.num_experts": "K, experts",
@@ -24,12 +26,8 @@ _WIDTH = "trunk.emb_dim"  # the rank of a whole decoder
 _FEWEST = 2  # values of a line
 _MOST_LINES = 6
 
-
-class _Line(NamedTuple):
-    """Groups of one head that differ in the option alone, and in their best rates."""
-
-    label: str
-    points: pd.DataFrame  # by the option's value: means
+# means by the option's value, by the label of a head's groups that differ in it and in rates alone
+Lines = dict[str, pd.DataFrame]
 
 
 def over_options(runs: pd.DataFrame) -> PageFigure | None:
@@ -39,7 +37,7 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
     Args:
         runs: of a setting.
     """
-    best = best_rate(runs)
+    best = best_rate(runs).reset_index()  # copies of a run have one name
     if DECODER_RANK in best and _WIDTH in best:
         whole = best[DECODER_RANK].astype("float64").fillna(best[_WIDTH].astype("float64"))
         best = best.assign(**{DECODER_RANK: whole})
@@ -54,7 +52,7 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
     return _figure(found, most_contexts(best)) if found else None
 
 
-def _lines(best: pd.DataFrame, option: str, options: list[str]) -> list[_Line]:
+def _lines(best: pd.DataFrame, option: str, options: list[str]) -> Lines:
     """The sets of groups with several values, those with the most values first."""
     fixed = [o for o in (*options, *BUDGET) if o != option and o in best]
     at = ranks_in(best).get(most_contexts(best) or 0)
@@ -65,27 +63,17 @@ def _lines(best: pd.DataFrame, option: str, options: list[str]) -> list[_Line]:
             means = alike.groupby(option)[numbers].mean().rename(columns={at or "": "rank"})
             found.append((alike, means))
     found.sort(key=lambda each: -len(each[1]))
-    varied = pd.concat([alike for alike, _ in found]) if found else best.iloc[:0]
-    return [_Line(_label(alike, varied, fixed), means) for alike, means in found[:_MOST_LINES]]
+    names = labels(pd.concat([best.iloc[:0], *(alike for alike, _ in found)]), fixed)
+    lines = told_apart(names[alike.index[0]] for alike, _ in found)
+    return {line: means for line, (_, means) in zip(lines[:_MOST_LINES], found, strict=False)}
 
 
-def _label(alike: pd.DataFrame, varied: pd.DataFrame, fixed: list[str]) -> str:
-    """The head, and what its line has that other lines of that head have not."""
-    first = alike.iloc[0]
-    peers = varied[varied["head"] == first["head"]]
-    own = [o for o in fixed if o.startswith(("head.", "trunk.")) and not o.endswith("_target_")]
-    own = [o for o in own if peers[o].nunique(dropna=False) > 1]
-    words = [f"{o.rpartition('.')[2]} {value_text(first[o])}" for o in own if not pd.isna(first[o])]
-    return f"{first['head']} ({', '.join(words)})" if words else str(first["head"])
-
-
-def _figure(found: dict[str, list[_Line]], contexts: int | None) -> PageFigure:
-    is_ranked = any("rank" in line.points for lines in found.values() for line in lines)
+def _figure(found: dict[str, Lines], contexts: int | None) -> PageFigure:
+    is_ranked = any("rank" in points for lines in found.values() for points in lines.values())
     rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
     drawn = Figure(figsize=(PANEL[0], 0.4 + PANEL[1]), layout="constrained")
     panels = drawn.subplots(len(rows), len(found), squeeze=False, sharex="col")
-    names = [line.label for lines in found.values() for line in lines]
-    look = dict(zip(dict.fromkeys(names), looks(), strict=False))
+    look = dict(zip(dict.fromkeys(chain(*found.values())), looks(), strict=False))
     for of_option, (option, lines) in zip(panels.T, found.items(), strict=True):
         for axes, column in zip(of_option, rows, strict=True):
             _draw(axes, lines, column, look)
@@ -99,12 +87,12 @@ def _figure(found: dict[str, list[_Line]], contexts: int | None) -> PageFigure:
     return PageFigure("options", "What an option does", caption, drawn)
 
 
-def _draw(axes: Axes, lines: list[_Line], column: str, look: Mapping[str, dict[str, Any]]) -> None:
-    values = pd.concat([line.points for line in lines])
-    for line in lines:
-        if column in line.points:
-            axes.plot(line.points.index, line.points[column], label=line.label, marker="o",
-                      markersize=3, **look[line.label])  # fmt: skip
+def _draw(axes: Axes, lines: Lines, column: str, look: Mapping[str, dict[str, Any]]) -> None:
+    values = pd.concat(lines.values())
+    for label, points in lines.items():
+        if column in points:
+            axes.plot(points.index, points[column], label=label, marker="o", markersize=3,
+                      **look[label])  # fmt: skip
     positive = values.index > 0
     if positive.all() and values.index.max() >= 8 * values.index.min():
         axes.set_xscale("log", base=2)

@@ -10,10 +10,9 @@ from jinja2 import Environment, PackageLoader
 from markupsafe import Markup, escape
 from matplotlib.figure import Figure
 
-from lmkit.errors.user_error import UserError
 from lmkit.presentation.figures import for_page, to_pdf, to_svg
 from lmkit.presentation.styled import to_html, to_latex
-from lmkit.runs.atomic import remove_leftovers, replace_atomically
+from lmkit.runs.atomic import make_folder, remove_leftovers, replace_bytes
 from lmkit.runs.lock import RunLock
 
 PAGE = "index.html"
@@ -81,17 +80,14 @@ def write_page(
 
     Raises: UserError when `out` cannot be written; LockHeld while another process writes there.
     """
-    for folder in (out / "tables", out / "figures"):
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"out={out} cannot be made: {error.strerror}") from None
+    make_folder(out / "tables")
+    make_folder(out / "figures")
     with RunLock(out / f"{PAGE}.lock"):
         for temporary in out.glob(f".{PAGE}.*.tmp"):  # left by a killed process
             temporary.unlink(missing_ok=True)
         remove_leftovers(out / "tables")
         remove_leftovers(out / "figures")
-        _write(out / "tables" / "runs.csv", runs.to_csv().encode())
+        replace_bytes(out / "tables" / "runs.csv", runs.to_csv().encode())
         html = _TEMPLATES.get_template("page.html").render(
             title=title,
             about=about,
@@ -102,7 +98,7 @@ def write_page(
         )
         page = out / PAGE
         earlier = page.read_text("utf-8", "replace") if page.exists() else ""
-        _write(page, html.encode())
+        replace_bytes(page, html.encode())
         for name in _files(earlier) - _files(html):
             (out / name).unlink(missing_ok=True)
     return page
@@ -121,19 +117,15 @@ def _section(section: PageSection, out: Path) -> Fields:
 
 
 def _table(table: PageTable, stem: str, out: Path) -> Fields:
-    _write(out / "tables" / f"{stem}.csv", table.values.to_csv().encode())
-    _write(out / "tables" / f"{stem}.tex", to_latex(table.text, stem, table.title).encode())
+    replace_bytes(out / "tables" / f"{stem}.csv", table.values.to_csv().encode())
+    replace_bytes(out / "tables" / f"{stem}.tex", to_latex(table.text, stem, table.title).encode())
     html = to_html(table.text, stem, table.classes)
     return vars(table) | {"stem": stem, "html": Markup(html)}
 
 
 def _figure(each: PageFigure, stem: str, out: Path) -> Fields:
     svg = to_svg(each.figure, stem)
-    _write(out / "figures" / f"{stem}.svg", svg.encode())
-    _write(out / "figures" / f"{stem}.pdf", to_pdf(each.figure))
+    replace_bytes(out / "figures" / f"{stem}.svg", svg.encode())
+    replace_bytes(out / "figures" / f"{stem}.pdf", to_pdf(each.figure))
     element = for_page(svg, stem, str(escape(each.title)))
     return vars(each) | {"stem": stem, "svg": Markup(element)}
-
-
-def _write(path: Path, content: bytes) -> None:
-    replace_atomically(path, lambda file: file.write(content))

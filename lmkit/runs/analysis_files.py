@@ -13,6 +13,7 @@ run's.
 from __future__ import annotations
 
 import io
+import re
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -49,11 +50,13 @@ def analysis_file(run: RunFolder, stem: str) -> Path:
     return run.analysis / f"{stem}.json"
 
 
-def analysis_stems(run: RunFolder, kind: str) -> list[str]:
-    """The stems of the existing files of a kind, in alphabetical order: of the run's own text."""
+def analysis_stems(run: RunFolder, kind: str, *, every_text: bool = False) -> list[str]:
+    """The stems of the existing files of a kind, in alphabetical order: of the run's own text, or
+    of every one.
+    """
     stems = sorted(path.stem for path in run.analysis.glob(f"{kind}*.json"))
-    own = [stem for stem in stems if _OTHER not in stem]
-    return [stem for stem in own if stem == kind or stem.startswith(f"{kind}_")]
+    counting = [stem for stem in stems if every_text or _OTHER not in stem]
+    return [stem for stem in counting if re.match(rf"{re.escape(kind)}(_|{_OTHER}|$)", stem)]
 
 
 def write_analysis(

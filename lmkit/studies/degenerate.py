@@ -26,8 +26,8 @@ from torch.func import jacrev, vmap
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count
+from lmkit.presentation.figures import looks
 from lmkit.presentation.progress import tracked
-from lmkit.presentation.style import looks
 from lmkit.studies.study import Findings, SyntheticStudy, require_counts
 
 ZERO = 1e-9  # of the largest singular value: below, a value is rounding

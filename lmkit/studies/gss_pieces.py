@@ -13,7 +13,7 @@ from torch import Tensor
 
 from lmkit.errors.user_error import require_count, require_list, require_number, require_positive
 from lmkit.heads.transforms import GeneralizedSigSoftmax
-from lmkit.presentation.style import SERIES
+from lmkit.presentation.figures import SERIES
 from lmkit.studies.study import Findings, SyntheticStudy
 
 

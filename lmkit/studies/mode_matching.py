@@ -25,8 +25,8 @@ from lmkit.errors.user_error import (
     require_list,
     require_positive,
 )
+from lmkit.presentation.figures import marks
 from lmkit.presentation.progress import tracked
-from lmkit.presentation.style import marks
 from lmkit.spectra.measures import measure
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
 from lmkit.studies.study import Findings, SyntheticStudy, require_counts

@@ -14,8 +14,7 @@ import torch
 from matplotlib.figure import Figure
 
 from lmkit.errors.user_error import require_count, require_list
-from lmkit.presentation.figures import save
-from lmkit.presentation.style import house_style
+from lmkit.presentation.figures import house_style, save
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_text
 
 

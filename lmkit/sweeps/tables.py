@@ -9,7 +9,6 @@ from rich.markup import escape
 
 from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Column, counted, decimal, plain_table
-from lmkit.presentation.terminal import to_terminal
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.quoting import typed
 from lmkit.sweeps.status import STATES, Estimate, Standing
@@ -46,7 +45,7 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
         for each in standings
     ]
     table = plain_table(name, columns, rows)
-    console.print(to_terminal(table))
+    console.print(table)
 
 
 def summary(standings: Sequence[Standing]) -> str:

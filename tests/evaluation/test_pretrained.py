@@ -405,22 +405,22 @@ def test_the_report_has_a_row_for_each_model_and_text(measured, lmkit):
     shown = lmkit("report", "runs=pretrained")
     assert "left out: llama/analysis/predictions.json: " in shown
     assert shown.endswith("4 pretrained models: report/index.html\n")
-    with Path("report/tables/models_pretrained.csv").open(newline="") as lines:
-        rows = {row["model"]: row for row in csv.DictReader(lines)}
-    assert list(rows) == ["mine@checkpoint-100", "mine@checkpoint-9", "neox"]
+    ranks = rows_of("models_rank")
+    names = ["mine@checkpoint-100", "mine@checkpoint-9", "neox"]
+    assert [name.partition(" (text.txt log probs ")[0] for name in ranks] == names
     last = measured / "mine@checkpoint-100/analysis"
     rank = parse_json((last / "rank_text.txt_log_probs_50.json").read_bytes())
+    shown = ranks["mine@checkpoint-100 (text.txt log probs 50)"]
+    for name in ("bits_per_byte", "press_rank", "decoder_entropy_rank"):
+        assert float(shown[name]) == rank[name]
     gradient = parse_json((last / "gradient_bottleneck.json").read_bytes())
-    row = rows["mine@checkpoint-100"]
-    assert row["text"] == "text.txt"
-    expected = {
-        "contexts": 50,
-        "bits_per_byte": rank["bits_per_byte"],
-        "spectrum.press_rank": rank["spectrum"]["press_rank"],
-        "weight_spectrum.entropy_rank": rank["weight_spectrum"]["entropy_rank"],
-        "share": gradient["share"],
-    }
-    assert {name: float(row[name]) for name in expected} == expected
+    shares = rows_of("models_gradient_bottleneck")
+    assert float(shares["mine@checkpoint-100"]["share"]) == gradient["share"]
+
+
+def rows_of(table: str) -> dict[str, dict[str, str]]:
+    with Path(f"report/tables/{table}.csv").open(newline="") as lines:
+        return {row[""]: row for row in csv.DictReader(lines)}
 
 
 def test_models_that_were_measured_are_no_runs(measured, lmkit, refused):

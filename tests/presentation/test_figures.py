@@ -7,22 +7,20 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from lmkit.presentation.figures import (
+    INK,
+    SERIES,
     curves,
+    figure,
     for_page,
+    house_style,
+    legend_below,
+    looks,
+    over_epochs,
     save,
     spectrum,
     to_pdf,
     to_svg,
     transform_curve,
-)
-from lmkit.presentation.style import (
-    INK,
-    SERIES,
-    figure,
-    house_style,
-    legend_below,
-    looks,
-    over_epochs,
 )
 
 

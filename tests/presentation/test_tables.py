@@ -11,7 +11,6 @@ from lmkit.presentation.tables import (
     key_values,
     plain_table,
 )
-from lmkit.presentation.terminal import to_terminal
 
 TEXT = pd.DataFrame({"test": ["56.80 ± 0.11", "−1.50"]}, index=["LMS-PLIF†_{x}", "<new> & #"])
 
@@ -56,7 +55,7 @@ def test_plain_values_have_their_usual_texts_and_decide_where_a_column_stands():
 def printed(table: Table, width: int) -> list[str]:
     console = Console(width=width)
     with console.capture() as capture:
-        console.print(to_terminal(table))
+        console.print(table)
     return capture.get().splitlines()
 
 

@@ -43,8 +43,8 @@ def test_lines_share_all_other_options(tmp_path, make_run):
             make_run(tmp_path, 1, 57 + c + k, transform="gss", options=options)
     found = lines(tmp_path)
     assert found["c of GSS"] == {
-        "GSS (k 2)": [(-1.5, 57.5), (0.0, 59.0)],
-        "GSS (k 2.5)": [(-1.5, 58.0), (0.0, 59.5)],
+        "GSS (k=2)": [(-1.5, 57.5), (0.0, 59.0)],
+        "GSS (k=2.5)": [(-1.5, 58.0), (0.0, 59.5)],
     }
 
 

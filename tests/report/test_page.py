@@ -15,10 +15,8 @@ from scipy import stats
 from lmkit.analyses.divergence import Divergence, PairwiseRecord
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.tables import DASH
 from lmkit.report import first_screen
-from lmkit.report.contents import make_report
-from lmkit.report.measurements import measurements, pretrained
+from lmkit.report.contents import make_report, measurements
 from lmkit.results.against import against_baseline
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
@@ -143,36 +141,31 @@ def test_perplexities_per_subword_are_called_so_on_a_fixed_trunk_too(tmp_path, m
     assert "Perplexities are per subword." in page_of(tmp_path / "fixed", tmp_path / "out")
 
 
-def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
-    for split in ("test", "valid"):
+def measured_divergence(folder: Path, *variants: str) -> None:
+    for variant in variants:
         record = PairwiseRecord(
-            split=split, num_contexts=2000, all_contexts=2000, num_words=9, exact=7.1, sampled=7.0,
-            sampled_standard_error=None, num_pairs=1000,
+            split=variant, num_contexts=2000, all_contexts=2000, num_words=9, exact=7.1,
+            sampled=7.0, sampled_standard_error=None, num_pairs=1000,
         )  # fmt: skip
         write_analysis(
-            RunFolder(tmp_path), f"divergence_{split}_2000", record.model_dump(),
+            RunFolder(folder), f"divergence_{variant}", record.model_dump(),
             kind="divergence", schema_version=Divergence.version, checkpoint="best", averaged=False,
         )  # fmt: skip
+
+
+def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
+    measured_divergence(tmp_path, "test_2000", "valid_2000")
     ((table,), _) = measurements({"Softmax": tmp_path}, [Divergence], {})
     assert list(table.text.index) == ["Softmax (test 2000)", "Softmax (valid 2000)"]
 
 
-def test_a_gradients_share_stands_beside_the_text_that_it_was_measured_on(tmp_path):
-    about = {"schema_version": 1, "checkpoint": "best", "averaged": False}
-    for suffix, sha256, ppl in (("", "a", 20.0), ("@bbbbbbbb", "b", 30.0)):
-        content = {"perplexity": ppl, "pretrained": {"text_sha256": sha256}}
-        stem = f"rank_test_log_probs_500{suffix}"
-        write_analysis(RunFolder(tmp_path), stem, content, kind="rank", **about)
-    content = {"share": 0.25, "pretrained": {"text_sha256": "b"}}  # on no other text, so no hash
-    write_analysis(
-        RunFolder(tmp_path), "gradient_bottleneck", content, kind="gradient_bottleneck", **about
-    )
-    shown = pretrained([RunFolder(tmp_path)], {}).text
-    column = "gradient's share that passes"
-    assert dict(zip(shown["perplexity per token"], shown[column], strict=True)) == {
-        "20.00": DASH,
-        "30.00": "0.250",
-    }
+def test_what_was_measured_of_models_has_the_name_of_its_text(tmp_path):
+    measured_divergence(tmp_path / "a", "a.txt_2000", "a.txt_2000@1f0c52ab")
+    measured_divergence(tmp_path / "b", "b.txt_2000")
+    models = {"a": tmp_path / "a", "b": tmp_path / "b"}
+    ((table,), _) = measurements(models, [Divergence], {}, every_text=True)
+    names = ["a (a.txt 2000)", "a (a.txt 2000@1f0c52ab)", "b (b.txt 2000)"]
+    assert list(table.text.index) == names
 
 
 def test_seeds_are_no_points_of_the_correlation(runs, tmp_path, make_run):

@@ -30,18 +30,16 @@ def labels(runs: pd.DataFrame, options: Iterable[str]) -> pd.Series[str]:
     """
     found = pd.Series("", index=runs.index)
     wanted = [option for option in options if option in runs]
-    for _, peers in runs.groupby(["setting", "head"], sort=False):
-        found.update(pd.Series(_of_head(peers, wanted), index=peers.index))
+    for rows in runs.groupby(["setting", "head"], sort=False).indices.values():
+        found.iloc[rows] = pd.Index(_of_head(runs.iloc[rows], wanted))
     return found
 
 
 def differing(runs: pd.DataFrame, options: Iterable[str]) -> list[str]:
     """The options whose value is not the same in all runs, those of the head first. An option that
-    some runs lack, since their section is of another class, does not count.
+    some runs lack, since their section is of another class, counts where the others differ in it.
     """
-    found = [
-        o for o in options if runs[o].nunique(dropna=False) > 1 and not _is_of_a_class(runs, o)
-    ]
+    found = [o for o in options if runs[o].nunique(dropna=_is_of_a_class(runs, o)) > 1]
     return sorted(found, key=lambda option: not option.startswith("head."))
 
 
@@ -90,7 +88,7 @@ def value_text(value: object) -> str:
         return value
     if pd.isna(value):  # type: ignore[call-overload]
         return "none"
-    text = f"{value:g}" if isinstance(value, float) else str(value)
+    text = f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
     return text.replace("-", "−")
 
 
@@ -117,8 +115,11 @@ def _class_names(paths: pd.Series[str]) -> pd.Series[str]:
 
 
 def _is_of_a_class(runs: pd.DataFrame, option: str) -> bool:
-    target = f"{option.rpartition('.')[0]}._target_"
-    return target in runs and bool(runs[option].isna().any()) and runs[target].nunique() > 1
+    """Whether runs lack the option, and all runs of their section's class do."""
+    target, lacks = f"{option.rpartition('.')[0]}._target_", runs[option].isna()
+    if target not in runs or runs[target].nunique() < 2 or not lacks.any():
+        return False
+    return bool(lacks.groupby(runs[target], dropna=False).nunique().max() == 1)
 
 
 def _label(head: str, words: tuple[str, ...], number: int) -> str:

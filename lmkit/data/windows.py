@@ -10,9 +10,8 @@ Shapes: S steps of a column, T window length, B batch (columns), D size of a con
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from functools import lru_cache
-from typing import NamedTuple, Protocol
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import torch
@@ -89,10 +88,21 @@ class EpochBatches(ABC):
     def __init__(self) -> None:
         self._epoch = 1
         self._batches_done = 0
+        self._plans: dict[int, Sequence[Any]] = {}  # the last epoch's: every commit asks for it
 
     @abstractmethod
+    def plan(self, epoch: int) -> Sequence[Any]:
+        """What makes each batch of `epoch` (from 1), in order: a function of the epoch alone."""
+
+    def planned(self, epoch: int) -> Sequence[Any]:
+        """The plan, up to `limit`."""
+        if epoch not in self._plans:
+            self._plans = {epoch: self.plan(epoch)}
+        return self._plans[epoch][: self.limit]
+
     def num_batches(self, epoch: int) -> int:
-        """Number of batches in `epoch` (from 1)."""
+        """Number of batches in `epoch`."""
+        return len(self.planned(epoch))
 
     @abstractmethod
     def batches(self, epoch: int, first: int) -> Iterator[Batch]:
@@ -168,7 +178,6 @@ def columns(tokens: np.ndarray, batch_size: int, text: str = "a text") -> Column
     return Columns(tokens_SB[:-1], tokens_SB[1:])
 
 
-@lru_cache(maxsize=4)  # every commit asks for the lengths of its epoch
 def sample_lengths(
     num_steps: int, bptt: int, max_length_delta: int, seed: int, epoch: int
 ) -> list[int]:
@@ -209,21 +218,18 @@ class TrainWindows(EpochBatches):
         self.seed = seed
         super().__init__()
 
-    def num_batches(self, epoch: int) -> int:
-        return len(self._lengths(epoch))
+    def plan(self, epoch: int) -> list[int]:
+        sizes = (self.num_tokens, self.bptt, self.max_length_delta)
+        return sample_lengths(*sizes, self.seed, epoch)
 
     def batches(self, epoch: int, first: int) -> Iterator[Window]:
-        lengths = self._lengths(epoch)
+        lengths = self.planned(epoch)
         start, stop = sum(lengths[:first]), sum(lengths)
         for index in range(first, len(lengths)):
             cut = self.columns.cut(start, start + lengths[index])
             is_last = index == len(lengths) - 1
             start += lengths[index]
             yield Window(*cut, lengths[index], index, epoch, is_last, start / stop)
-
-    def _lengths(self, epoch: int) -> list[int]:
-        sizes = (self.num_tokens, self.bptt, self.max_length_delta)
-        return sample_lengths(*sizes, self.seed, epoch)[: self.limit]
 
 
 class EvalWindows:

@@ -6,7 +6,7 @@ Shapes: S words of a context, T of a response, B batch, N predicted words (not p
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
@@ -118,17 +118,14 @@ def _padded(sequences: Sequence[np.ndarray]) -> Tensor:
     return torch.from_numpy(rows)
 
 
-@lru_cache(maxsize=2)  # every commit asks for the batches of its epoch
-def sample_batches(lengths: bytes, batch_size: int, seed: int, epoch: int) -> list[np.ndarray]:
-    """The pairs of each batch of an epoch, a function of the arguments alone.
+def sample_batches(
+    lengths_P: np.ndarray, batch_size: int, seed: int, epoch: int
+) -> list[np.ndarray]:
+    """The pairs of each batch of an epoch, by the lengths of the responses.
 
     All pairs are shuffled; the pairs of every `POOL` batches are sorted by the response's length
     and cut into batches; all batches are shuffled.
-
-    Args:
-        lengths: of the responses, int64, as bytes, which a cache can take.
     """
-    lengths_P = np.frombuffer(lengths, np.int64)
     random = random_stream(seed, epoch)
     order = random.permutation(len(lengths_P))
     batches = []
@@ -145,19 +142,15 @@ class TrainPairs(EpochBatches):
     def __init__(self, pairs: Pairs, batch_size: int, seed: int) -> None:
         super().__init__()
         self.pairs, self.batch_size, self.seed = pairs, batch_size, seed
-        self._lengths = pairs.lengths.tobytes()
 
-    def num_batches(self, epoch: int) -> int:
-        return len(self._batches(epoch))
+    def plan(self, epoch: int) -> list[np.ndarray]:
+        return sample_batches(self.pairs.lengths, self.batch_size, self.seed, epoch)
 
     def batches(self, epoch: int, first: int) -> Iterator[PairBatch]:
-        batches = self._batches(epoch)
+        batches = self.planned(epoch)
         for index in range(first, len(batches)):
             share = (index + 1) / len(batches)
             yield self.pairs.batch(batches[index], index, epoch, share == 1, epoch_share=share)
-
-    def _batches(self, epoch: int) -> list[np.ndarray]:
-        return sample_batches(self._lengths, self.batch_size, self.seed, epoch)[: self.limit]
 
 
 class EvalPairs:

@@ -3,7 +3,7 @@
 Shapes: S steps of a column, C columns, N contexts, n contexts of a batch, D size of a context.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -23,24 +23,21 @@ class ShuffledContexts(EpochBatches):
 
     def __init__(self, columns: Columns, batch_size: int, seed: int) -> None:
         self._inputs, self._targets = columns
-        self._num_contexts, self._num_columns = self._targets.numel(), self._targets.shape[1]
         self.batch_size, self.seed = batch_size, seed
         super().__init__()
 
-    def num_batches(self, epoch: int) -> int:
-        count = -(-self._num_contexts // self.batch_size)
-        return count if self.limit is None else min(count, self.limit)
+    def plan(self, epoch: int) -> Sequence[torch.Tensor]:
+        order = random_stream(self.seed, epoch).permutation(self._targets.numel())
+        return torch.split(torch.from_numpy(order), self.batch_size)
 
     def batches(self, epoch: int, first: int) -> Iterator[Window]:
-        count, random = self.num_batches(epoch), random_stream(self.seed, epoch)
-        order_N = torch.from_numpy(random.permutation(self._num_contexts))
-        for index in range(first, count):
-            part_n = order_N[index * self.batch_size : (index + 1) * self.batch_size]
-            steps_n, columns_n = part_n // self._num_columns, part_n % self._num_columns
+        parts, num_columns = self.planned(epoch), self._targets.shape[1]
+        for index in range(first, len(parts)):
+            steps_n, columns_n = parts[index] // num_columns, parts[index] % num_columns
             inputs_1n = self._inputs[steps_n, columns_n].unsqueeze(0)
             targets_1n = self._targets[steps_n, columns_n].unsqueeze(0)
-            share = (index + 1) / count
-            yield Window(inputs_1n, targets_1n, 1, index, epoch, index == count - 1, share)
+            share = (index + 1) / len(parts)
+            yield Window(inputs_1n, targets_1n, 1, index, epoch, share == 1, share)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

@@ -16,9 +16,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, count
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from lmkit.data.text_files import SPLITS, TextFiles
 from lmkit.data.tokenizer import EOS, Tokenizer, Words, lines_of, words_of
@@ -34,25 +34,20 @@ READER_VERSION = 1  # raised whenever the same bytes would be read as other toke
 TOKENIZERS = ("spaces", "bpe", "hf")
 FEWEST_BYTE_PAIRS = 257  # tokens: the bytes and one pair
 
+Split = TypeVar("Split", bound=Sized)
 
-class Splits(Protocol):
-    """A corpus in memory."""
 
-    @property
-    def vocabulary(self) -> tuple[str, ...]:
-        """The words, in the order of their indices."""
+class Splits(NamedTuple, Generic[Split]):
+    """A corpus in memory: three splits as word indices into one vocabulary."""
 
-    @property
-    def train(self) -> Sized: ...
-
-    @property
-    def valid(self) -> Sized: ...
-
-    @property
-    def test(self) -> Sized: ...
+    vocabulary: tuple[str, ...]
+    train: Split
+    valid: Split
+    test: Split
 
     def train_word_counts(self) -> np.ndarray:
         """How often each word occurs in the training split, (V,) int64."""
+        raise NotImplementedError
 
 
 class Sizes(NamedTuple):
@@ -71,13 +66,8 @@ class TextSize(NamedTuple):
     first_word_tokens: int  # of the first word, of which a model predicts all but the first
 
 
-class TextSplits(NamedTuple):
-    """Three splits as word indices into one vocabulary."""
-
-    vocabulary: tuple[str, ...]
-    train: np.ndarray  # int64, (tokens,)
-    valid: np.ndarray  # int64, (tokens,)
-    test: np.ndarray  # int64, (tokens,)
+class TextSplits(Splits["np.ndarray"]):
+    """Splits of running text: int64, (tokens,)."""
 
     def train_word_counts(self) -> np.ndarray:
         import numpy as np
@@ -96,23 +86,22 @@ class TextSplits(NamedTuple):
         return columns(self.tokens(split), num_columns, f"the {split} text")
 
 
+@dataclass(eq=False, repr=False)
 class Corpus(ABC):
-    """The source of splits, and its names.
-
-    Args:
-        name: of the corpus in options and messages.
-        title: its name in tables, "Penn Treebank"; None for `name`.
-        short_title: its name where space is short, "PTB"; None for `name`.
-    """
+    """The source of splits, and its names. The constructor's arguments are the fields."""
 
     place = 0  # corpora have no order of their own (`lmkit.runs.names.Named`)
-    splits: type[object] = TextSplits  # what `load` returns
+    splits: ClassVar[type[object]] = TextSplits  # what `load` returns
     goes_with = "windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
     unit = "words"  # what the vocabulary consists of
 
-    def __init__(self, name: str, title: str | None, short_title: str | None) -> None:
-        self.name = name
-        self.display_name, self.short_name = title or name, short_title or name
+    name: str  # in options and messages
+    _: KW_ONLY
+    title: str | None = None  # in tables, "Penn Treebank"; None: its name
+    short_title: str | None = None  # where space is short, "PTB"; None: its name
+
+    def __post_init__(self) -> None:
+        self.display_name, self.short_name = self.title or self.name, self.short_title or self.name
 
     @abstractmethod
     def fingerprint(self) -> str:
@@ -122,7 +111,7 @@ class Corpus(ABC):
         """
 
     @abstractmethod
-    def load(self, vocabulary: Sequence[str] | None = None) -> Splits:
+    def load(self, vocabulary: Sequence[str] | None = None) -> Splits[Any]:
         """The splits, as indices into `vocabulary`, a finished run's; if None, into their own.
 
         Raises: UserError naming the option or file that is wrong, or a word that is not in
@@ -159,19 +148,14 @@ class Corpus(ABC):
 class TextCorpus(Corpus):
     """The corpus in `root`/`folder`, in any of the forms that `TextFiles` reads.
 
-    The constructor's arguments are the fields.
-
     Raises:
         UserError: `train_tokens` is not a positive number; `tokenizer` is unknown, or conflicts
         with `vocab_size` or `tokenizer_of`.
     """
 
-    name: str  # with the titles: see `Corpus`
     root: str | None  # folder that holds the corpora; None where the user has not said it yet
     folder: str  # its own folder below `root`, "." where `root` is that folder, or the text
     _: KW_ONLY
-    title: str | None = None
-    short_title: str | None = None
     # how many tokens to train on, from the start of the training text; None for all. The vocabulary
     # is that of the whole text either way. Subwords are those of as many words and ends of lines,
     # so that the text is the same
@@ -185,7 +169,7 @@ class TextCorpus(Corpus):
     held_out: float = 0.05
 
     def __post_init__(self) -> None:
-        super().__init__(self.name, self.title, self.short_title)
+        super().__post_init__()
         if self.train_tokens is not None:
             require_count("data.train_tokens", self.train_tokens)
         require_choice("data.tokenizer", self.tokenizer, TOKENIZERS)
@@ -243,13 +227,8 @@ class TextCorpus(Corpus):
         """
         if self.tokenizer != "spaces":
             return self._load_subwords(vocabulary)
-        index: Mapping[str, int]
-        if vocabulary is None:
-            # A word not seen before gets the next free index.
-            growing: defaultdict[str, int] = defaultdict()
-            growing.default_factory = growing.__len__
-            index = growing
-        else:
+        index: dict[str, int] = defaultdict(count().__next__)  # a new word gets the next index
+        if vocabulary is not None:
             index = {word: position for position, word in enumerate(vocabulary)}
         train, valid, test = (self._token_ids(split, index) for split in SPLITS)
         self._require_train_tokens(len(train))
@@ -300,14 +279,15 @@ class TextCorpus(Corpus):
 
         Raises: UserError when it has another vocabulary than a finished run's.
         """
-        from lmkit.data.subwords import saved_subwords, trained_byte_pairs
+        from lmkit.data.subwords import padded, saved_subwords, trained_byte_pairs
 
         if self._made is None and self.tokenizer_of is not None:
             self._made = saved_subwords(self.tokenizer_of)
         elif self._made is None:
             assert self.vocab_size is not None
             self._made = trained_byte_pairs(self._text("train"), self.vocab_size)
-        if vocabulary is not None and tuple(vocabulary) != self._made.vocabulary:
+        own = self._made.vocabulary  # a pretrained model's output layer may have more rows
+        if vocabulary is not None and tuple(vocabulary) != padded(own, len(vocabulary)):
             of = f"tokenizer_of={self.tokenizer_of}" if self.tokenizer == "hf" else "tokenizer=bpe"
             raise UserError(
                 f"data.{of} has another vocabulary than the one that the model was trained with"

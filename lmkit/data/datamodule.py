@@ -3,6 +3,7 @@
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import pytorch_lightning as pl
 
@@ -26,7 +27,7 @@ class DataModule(pl.LightningDataModule, ABC):
     called. On the way to a device only a batch's tensors move.
     """
 
-    corpus: Splits
+    corpus: Splits[Any]
     takes: type[object] = object  # the splits that it makes batches of
     makes: type[object] = Window  # a batch
 

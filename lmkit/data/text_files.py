@@ -42,17 +42,12 @@ class SplitFiles:
         path = self.path(split)
         try:
             return path.read_bytes()
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             is_environments = self.in_environment and self.root == os.environ.get("LMKIT_DATA")
             root = f"data.root={self.root}{' (LMKIT_DATA)' * is_environments}"
             raise UserError(
                 f"{path} does not exist: {root} must be a folder with {self._relative(split)} in "
                 f"it{self._download_hint()}"
-            ) from None
-        except NotADirectoryError:
-            raise UserError(
-                f"data.root={self.root} must be a folder with {self._relative(split)} in it, but "
-                f"is a file"
             ) from None
         except OSError as error:
             raise UserError(f"{path} cannot be read: {error.strerror}") from None

@@ -121,9 +121,11 @@ def _draw(probs_NV: np.ndarray, random: np.random.RandomState) -> np.ndarray:
 
 
 GENERATOR_VERSION = 1  # raised whenever the same parameters would give other texts
-MAX_CONTEXT_STRENGTH = 4.0  # stronger contexts hardly ever lead to an `<eos>`
-MAX_ZIPF_EXPONENT = 4.0
-MAX_SENTENCE_LENGTH = 1000.0
+BOUNDS = {
+    "context_strength": (0.1, 4.0),  # stronger contexts hardly ever lead to an `<eos>`
+    "zipf_exponent": (0.0, 4.0),
+    "sentence_length": (2.0, 1000.0),
+}
 CHUNK_ELEMENTS = 2**21  # of an (N, V) array, to bound its memory
 
 
@@ -131,9 +133,6 @@ CHUNK_ELEMENTS = 2**21  # of an (N, V) array, to bound its memory
 class ToyLanguage(Corpus):
     """Texts of the toy language, and their exact probabilities."""
 
-    name: str  # with the titles: see `Corpus`
-    title: str | None = None
-    short_title: str | None = None
     num_words: int  # size of the vocabulary, `<eos>` (word 0) included
     rank: int  # exact rank of the log P matrix over all contexts, at least 3
     # standard deviation of u . B[x] over contexts, in nats, from 0.1 to 4; the larger it is, the
@@ -148,24 +147,23 @@ class ToyLanguage(Corpus):
     seed: int  # of the language and its texts
 
     def __post_init__(self) -> None:
-        super().__init__(self.name, self.title, self.short_title)
+        super().__post_init__()
         require_count("data.num_words", self.num_words, 5)
         require_count("data.rank", self.rank, 3)
         if self.rank > self.num_words:
             raise UserError(
                 f"data.rank must be at most data.num_words = {self.num_words}, but is {self.rank}"
             )
-        _require_within("data.context_strength", self.context_strength, 0.1, MAX_CONTEXT_STRENGTH)
-        _require_within("data.zipf_exponent", self.zipf_exponent, 0, MAX_ZIPF_EXPONENT)
-        _require_within("data.sentence_length", self.sentence_length, 2, MAX_SENTENCE_LENGTH)
         for split in SPLITS:
             require_count(f"data.{split}_tokens", getattr(self, f"{split}_tokens"), 2)
         require_count("data.seed", self.seed, 0)
-        # the fingerprint tells 1 from 1.0
-        self.context_strength = float(self.context_strength)
-        self.zipf_exponent = float(self.zipf_exponent)
-        self.sentence_length = float(self.sentence_length)
         self.num_tokens = {split: getattr(self, f"{split}_tokens") for split in SPLITS}
+        self._language = {name: getattr(self, name) for name in ("num_words", "rank", "seed")}
+        for name, (least, most) in BOUNDS.items():
+            value = require_number(f"data.{name}", getattr(self, name))
+            if not least <= value <= most:
+                raise UserError(f"data.{name} must be from {least:g} to {most:g}, but is {value!r}")
+            self._language[name] = float(value)  # the fingerprint tells 1 from 1.0
         self._chunk = max(1, CHUNK_ELEMENTS // self.num_words)  # rows of log P at a time
 
     @cached_property
@@ -175,17 +173,8 @@ class ToyLanguage(Corpus):
 
     def fingerprint(self) -> str:
         """Of all that decides the texts, without generating them."""
-        parameters = {
-            "generator": GENERATOR_VERSION,
-            "num_words": self.num_words,
-            "rank": self.rank,
-            "context_strength": self.context_strength,
-            "zipf_exponent": self.zipf_exponent,
-            "sentence_length": self.sentence_length,
-            "num_tokens": self.num_tokens,
-            "seed": self.seed,
-        }
-        return sha256_of_values(parameters)
+        texts = {"generator": GENERATOR_VERSION, "num_tokens": self.num_tokens}
+        return sha256_of_values(texts | self._language)
 
     def load(self, vocabulary: Sequence[str] | None = None) -> TextSplits:
         """Draws the splits, as indices into the language's own vocabulary: runs have no other."""
@@ -234,14 +223,7 @@ class ToyLanguage(Corpus):
 
     @cached_property
     def _distribution(self) -> LogBilinear:
-        return random_language(
-            self.num_words,
-            self.zipf_exponent,
-            self.sentence_length,
-            self.rank,
-            self.context_strength,
-            self.seed,
-        )
+        return random_language(**self._language)
 
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:
@@ -258,9 +240,3 @@ class ToyLanguage(Corpus):
             parts.append(self._distribution.sentences(min(wanted, self._chunk), random))
             missing -= len(parts[-1])
         return np.concatenate(parts)[:num_tokens]
-
-
-def _require_within(option: str, value: float, minimum: float, maximum: float) -> None:
-    require_number(option, value)
-    if not minimum <= value <= maximum:
-        raise UserError(f"{option} must be from {minimum:g} to {maximum:g}, but is {value!r}")

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import Corpus, Splits
 from lmkit.data.text_files import SPLITS, SplitFiles
 from lmkit.data.tokenizer import EOS, UNKNOWN
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
@@ -63,16 +63,10 @@ class Utterances:
         return utterances_U[self.first_U < utterances_U]
 
 
-class DialogueSplits(NamedTuple):
-    """Three splits as word indices into one vocabulary."""
-
-    vocabulary: tuple[str, ...]
-    train: Utterances
-    valid: Utterances
-    test: Utterances
+class DialogueSplits(Splits[Utterances]):
+    """Splits of dialogues."""
 
     def train_word_counts(self) -> np.ndarray:
-        """How often each word occurs in the training dialogues, (V,) int64."""
         return np.bincount(self.train.words_W, minlength=len(self.vocabulary))
 
 
@@ -80,7 +74,7 @@ class DialogueSplits(NamedTuple):
 class DialogueCorpus(Corpus):
     """The dialogues in `root`/`folder`/{train,valid,test}.tsv.
 
-    The constructor's arguments are the fields. Raises: UserError naming the option.
+    Raises: UserError naming the option.
     """
 
     splits = DialogueSplits
@@ -88,9 +82,6 @@ class DialogueCorpus(Corpus):
         "windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_softmax sets"
     )
 
-    name: str  # with the titles: see `Corpus`
-    title: str | None = None
-    short_title: str | None = None
     root: str | None  # folder that holds the corpora; None where the user has not said it yet
     folder: str  # the corpus's own folder below `root`, "." where `root` is that folder
     # NLTK's "word_punct" (letters and digits, or other signs, as in Zhao et al. 2017) or "treebank"
@@ -103,7 +94,7 @@ class DialogueCorpus(Corpus):
     train_dialogues: int | None
 
     def __post_init__(self) -> None:
-        super().__init__(self.name, self.title, self.short_title)
+        super().__post_init__()
         require_choice("data.tokenizer", self.tokenizer, TOKENIZERS)
         require_flag("data.lowercase", self.lowercase)
         require_count("data.num_words", self.num_words, len(SPECIAL) + 1)

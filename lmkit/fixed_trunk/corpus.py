@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # they import torch, which reporting a finished run does with
     from torch import Tensor
 
     from lmkit.data.windows import Columns
-    from lmkit.fixed_trunk.store import Contents
+    from lmkit.fixed_trunk.store import Compute
     from lmkit.heads.head import Head
     from lmkit.pretrained.loading import LoadedPretrained
     from lmkit.training.language_model import LanguageModel
@@ -68,14 +68,11 @@ class ContextSplits(TextSplits):
 
 @dataclass(kw_only=True, eq=False, repr=False)
 class TrunkContexts(Corpus):
-    """The contexts of a trunk on its text. The constructor's arguments are the fields."""
+    """The contexts of a trunk on its text."""
 
     splits = ContextSplits
     goes_with = "windows=bptt or windows=contexts, module=language_model and trunk=fixed"
 
-    name: str  # with the titles: of the contexts; see `Corpus`
-    title: str
-    short_title: str
     weights_sha256: str  # of the trunk's weights, and of its decoder's
     out_dim: int  # D
     dtype: str  # of the contexts on the disk, float32 or bfloat16
@@ -83,7 +80,7 @@ class TrunkContexts(Corpus):
     root: str | None = None  # the folder of the corpora, where that corpus has one
 
     def __post_init__(self) -> None:
-        super().__init__(self.name, self.title, self.short_title)
+        super().__post_init__()
         require_choice("trunk.dtype", self.dtype, ("float32", "bfloat16"))
         section = dict(self.text) | ({"root": self.root} if "root" in self.text else {})
         self.corpus = make(section, "data", Corpus)
@@ -126,16 +123,15 @@ class TrunkContexts(Corpus):
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
         """The contexts of a split, computed if not stored yet."""
 
-    def _contents(self, tokens: np.ndarray, split: str, steps: int, columns: int) -> Contents:
-        from lmkit.fixed_trunk.store import Contents
+    def _stored(
+        self, tokens: np.ndarray, split: str, steps: int, columns: int, compute: Compute
+    ) -> Tensor:
+        """The contexts (S, C, D) of a split's tokens; computed if they are not stored yet."""
+        from lmkit.fixed_trunk.store import Contents, stored_contexts
 
-        text = hashlib.sha256(tokens.tobytes()).hexdigest()
-        return Contents(
-            self._decides() | {"tokens": text},
-            f"{self.name}-{split}-{columns}",
-            (steps, columns, self.out_dim),
-            self.dtype,
-        )
+        decides = self._decides() | {"tokens": hashlib.sha256(tokens.tobytes()).hexdigest()}
+        label, shape = f"{self.name}-{split}-{columns}", (steps, columns, self.out_dim)
+        return stored_contexts(Contents(decides, label, shape, self.dtype), compute)
 
 
 @dataclass(kw_only=True, eq=False, repr=False)
@@ -204,14 +200,12 @@ class ContextsOfRun(TrunkContexts):
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:
-        from lmkit.data.windows import Columns
-        from lmkit.fixed_trunk.store import stored_contexts
-
-        words = text.columns(split, num_columns)
+        words, tokens = text.columns(split, num_columns), text.tokens(split)
         steps = len(words.targets_SB)
-        contents = self._contents(text.tokens(split), split, steps, num_columns)
-        contexts_SCD = stored_contexts(contents, lambda: self._computed(words))
-        return Columns(contexts_SCD, words.targets_SB)
+        contexts_SCD = self._stored(
+            tokens, split, steps, num_columns, lambda: self._computed(words)
+        )
+        return words._replace(inputs_SB=contexts_SCD)
 
     def _computed(self, words: Columns) -> Iterator[Tensor]:
         """The contexts (T, C, D), window by window, with a progress bar."""
@@ -247,21 +241,11 @@ class ContextsOfPretrained(TrunkContexts):
         return self._loaded().model.head
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        size = self.corpus.text_size(split, self._text_vocabulary(vocabulary))
+        size = super().text_size(split, vocabulary)
         if size is None or not self.prefix:
             return size
         # then all tokens of the first word are predicted, and none of them counts
         return size._replace(first_word_tokens=size.first_word_tokens + 1)
-
-    def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
-        return self.corpus.tokenizer_by(self._text_vocabulary(vocabulary))
-
-    def _text_vocabulary(self, vocabulary: Sequence[str]) -> Sequence[str]:
-        """Without the output layer's last rows, which stand for no token."""
-        count = len(vocabulary)
-        while count and vocabulary[count - 1] == f"<{count - 1}>":
-            count -= 1
-        return tuple(vocabulary[:count])
 
     def _decides(self) -> dict[str, object]:
         # one or none as earlier versions wrote it, whose contexts stay valid
@@ -297,11 +281,11 @@ class ContextsOfPretrained(TrunkContexts):
         import torch
 
         from lmkit.data.windows import FEWER_COLUMNS, Columns
-        from lmkit.fixed_trunk.store import stored_contexts
 
         tokens = text.tokens(split)
-        contents = self._contents(tokens, split, len(tokens) - 1, 1)
-        contexts_N1D = stored_contexts(contents, lambda: self._computed(tokens))
+        contexts_N1D = self._stored(
+            tokens, split, len(tokens) - 1, 1, lambda: self._computed(tokens)
+        )
         steps = len(contexts_N1D) // num_columns
         if not steps:
             raise UserError(

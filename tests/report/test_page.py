@@ -134,6 +134,25 @@ def test_panels_of_two_corpora_have_two_titles(runs, tmp_path, make_run):
     assert len(titles) == len(set(titles)) == 2
 
 
+@pytest.mark.parametrize(
+    ("c", "label"), [(-2.0, "GSS (c=−2)"), (-1.5000001, "GSS (c=−1.5000001)"), (None, "GSS")]
+)
+def test_heads_of_a_setting_are_told_apart_whatever_class_another_setting_has(
+    tmp_path, make_run, c, label
+):
+    for seed in (1, 2):
+        for its_c in (-1.5, c):
+            options = {"head.transform.c": its_c}
+            make_run(tmp_path / "runs", seed, transform="gss", options=options)
+        options = {"head.transform": {"_target_": "mine.GSS"}}
+        sizes = (33278, 245569)
+        make_run(tmp_path / "runs", seed, sizes=sizes, transform="gss", options=options)
+        make_run(tmp_path / "runs", seed, sizes=sizes)
+        make_run(tmp_path / "runs", seed)
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert set(cells(html)) == {"Softmax", "GSS (c=−1.5)", label, "GSS"}
+
+
 def test_perplexities_per_subword_are_called_so_on_a_fixed_trunk_too(tmp_path, make_run):
     for transform in ("identity", "gss"):
         options = {"data.text": {"tokenizer": "bpe"}}

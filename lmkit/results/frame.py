@@ -302,8 +302,9 @@ def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
         (missing, "it diverged: a perplexity is not finite"),
         (far, "its test perplexity is more than twice the median of its peers"),
     ):
-        names = rows.index[rows]
-        table.loc[names, "state"], table.loc[names, "reason"] = "failed", reason
+        of_these = finished.to_numpy(copy=True)  # by position: copies of a run have its name
+        of_these[of_these] = rows
+        table.loc[of_these, "state"], table.loc[of_these, "reason"] = "failed", reason
     return table
 
 

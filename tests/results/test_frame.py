@@ -2,6 +2,7 @@
 
 import json
 import math
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -9,6 +10,7 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.results.frame import chosen, frame, ranks_in, results
+from lmkit.results.groups import grouped
 from lmkit.runs.checksums import checked_json
 from lmkit.runs.metrics import MetricsFile
 from tests.results.forging import change
@@ -95,6 +97,20 @@ def test_what_happened_to_a_run_is_said(tmp_path, make_run, break_it, state, rea
     assert row["state"] == state
     assert pd.isna(row["reason"]) if reason is None else reason in row["reason"]
     assert (results(str(tmp_path))["state"] == "finished").sum() == 2 + (state == "finished")
+
+
+@pytest.mark.parametrize("ppl", [math.nan, 300.0])
+def test_a_copy_of_a_run_that_failed_has_not_failed(tmp_path, make_run, ppl):
+    for seed in (1, 2, 3):
+        run = make_run(tmp_path / "runs", seed)
+    _with_test_ppl(shutil.copytree(run, tmp_path / "copies" / run.name), ppl)
+    table = results([str(tmp_path / "runs"), str(tmp_path / "copies")])
+    failed = table.loc[table["state"] == "failed", "test_ppl"]
+    assert failed.to_list() == pytest.approx([ppl], nan_ok=True)
+    assert len(table) == 4
+    runs, _ = grouped(table)
+    expected = {"Softmax": 3} | ({} if math.isnan(ppl) else {"Softmax, failed": 1})
+    assert runs["label"].value_counts().to_dict() == expected
 
 
 def test_a_run_is_judged_by_those_of_the_same_kind_of_trunk(tmp_path, make_run):

@@ -17,6 +17,7 @@ from pydantic import Field
 from scipy import stats
 
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
+from lmkit.data.tokenizer import Words
 from lmkit.errors.user_error import UserError, require_folder
 
 # the paper's names, and the files of Faruqui and Dyer 2014
@@ -86,7 +87,7 @@ class Embeddings(Analysis):
         run, words = subject.loaded_run, data.corpus.vocabulary
         vectors_VE = model.trunk.embedding_weight.detach().cpu().numpy()
         vocabulary = {word: index for index, word in enumerate(words)}
-        has_words = run.source.tokenizer_by(words).has_words
+        has_words = isinstance(run.source.tokenizer_by(words), Words)
         folder = self.benchmarks or _beside_the_corpus(run.config)
         benchmarks = {} if folder is None or not has_words else read_benchmarks(folder)
         found = {

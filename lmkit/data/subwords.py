@@ -42,8 +42,6 @@ class Subwords(Tokenizer):
         tokenizer: of the library, which is this object's from now on.
     """
 
-    has_words = False
-
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
         self._tokenizer = tokenizer
         tokenizer.no_padding()

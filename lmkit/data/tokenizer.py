@@ -42,8 +42,6 @@ class Tokenizer(ABC):
         vocabulary: the tokens, in the order of their indices.
     """
 
-    has_words = True  # whether its tokens are whole words
-
     def __init__(self, vocabulary: Sequence[str]) -> None:
         self.vocabulary = vocabulary
 

@@ -131,16 +131,16 @@ class EpochBatches(ABC):
 
 
 class Window(NamedTuple):
-    """One window: a batch of the training or evaluation loop."""
+    """One window: a `Batch` of the training or evaluation loop."""
 
     inputs_TB: torch.Tensor  # int64; or contexts (T, B, D) where the trunk is a fixed one
     targets_TB: torch.Tensor  # int64, the words one step on
     # The length drawn for this window, which scales the lr. At the end of the columns T is shorter.
     sampled_length: int
-    index: int  # type: ignore[assignment]  # of the window in its epoch, from 0; no tuple.index
-    epoch: int  # from 1; evaluation windows have 0
-    is_last: bool  # of its epoch
-    epoch_share: float  # of its epoch that is over after it, in tokens; 1 in the last
+    index: int  # type: ignore[assignment]  # no tuple.index
+    epoch: int
+    is_last: bool
+    epoch_share: float  # in tokens
 
     @property
     def num_targets(self) -> int:

@@ -24,7 +24,7 @@ POOL = 100  # batches that are sorted by length together
 
 
 class PairBatch(NamedTuple):
-    """One batch of pairs; whatever lies behind the end of a context or a response is padding."""
+    """A `Batch` of pairs; whatever lies behind the end of a context or a response is padding."""
 
     context_SB: Tensor  # int64; each turn ends with <eos>
     responder_SB: Tensor  # int64, 1 for words of the one who responds, else 0
@@ -34,10 +34,10 @@ class PairBatch(NamedTuple):
     is_word_TB: Tensor  # bool, False for padding
     num_targets: int  # N
     sampled_length: int  # T
-    index: int  # type: ignore[assignment]  # of the batch in its epoch, from 0; hides tuple.index
-    epoch: int  # from 1; evaluation batches have 0
-    is_last: bool  # of its epoch
-    epoch_share: float  # of its epoch that is over after it, in batches; 1 in the last
+    index: int  # type: ignore[assignment]  # no tuple.index
+    epoch: int
+    is_last: bool
+    epoch_share: float  # in batches
 
 
 class Pairs:

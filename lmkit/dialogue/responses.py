@@ -99,8 +99,6 @@ class Responses(Analysis):
         references = [a.reference for a in answers]
         bleu = bleu_scores([a.responses for a in answers], references, self.smoothing)
         kept = evenly(len(answers), min(self.samples, len(answers)))
-        scores = {f"bleu{n}_precision": score for n, score in enumerate(bleu.precision, 1)}
-        scores |= {f"bleu{n}_recall": score for n, score in enumerate(bleu.recall, 1)}
         return Recorded(
             ResponseScores(
                 split=self.split,
@@ -119,7 +117,7 @@ class Responses(Analysis):
                 response_words=float(np.mean([len(response) for response in first])),
                 reference_words=float(np.mean([len(each.reference) for each in answers])),
                 responses=[answers[i] for i in kept],
-                **scores,
+                **bleu,
             )
         )
 

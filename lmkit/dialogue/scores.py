@@ -6,7 +6,6 @@ precision is the mean of BLEU(r, h_i) over i, the recall its maximum.
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
 
 import numpy as np
 from sacrebleu.metrics import BLEU
@@ -17,13 +16,6 @@ MAX_ORDER = 4
 # "program", as the program of Zhao et al. 2017 scores: NLTK's method 7. Its one score has the
 # weights (1/3, 1/3, 1/3) and is BLEU-3 here.
 SMOOTHINGS = ("exp", "program")
-
-
-class BleuScores(NamedTuple):
-    """Means over contexts, for BLEU-1 to BLEU-4; in [0, 1] with the smoothing "exp"."""
-
-    precision: list[float]
-    recall: list[float]
 
 
 def sacre_bleu(response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
@@ -69,19 +61,25 @@ def bleu_scores(
     responses: Sequence[Sequence[Sequence[str]]],
     references: Sequence[Sequence[str]],
     smoothing: str = "exp",
-) -> BleuScores:
-    """Precision and recall of the responses to each context, against its reference.
+) -> dict[str, float]:
+    """Precision and recall of the responses to each context, against its reference: means over
+    contexts, in [0, 1] with the smoothing "exp".
 
     Args:
         smoothing: one of SMOOTHINGS.
+
+    Returns: `bleu1_precision` to `bleu4_recall`.
     """
     bleu = nltk_bleu if smoothing == "program" else sacre_bleu
-    precision, recall = [], []
+    scores = []  # of a context
     for of_context, reference in zip(responses, references, strict=True):
         each = np.array([bleu(response, reference) for response in of_context])
-        precision.append(each.mean(0))
-        recall.append(each.max(0))
-    return BleuScores(np.mean(precision, 0).tolist(), np.mean(recall, 0).tolist())
+        scores.append((each.mean(0), each.max(0)))
+    return {
+        f"bleu{order}_{name}": float(score)
+        for name, of_name in zip(("precision", "recall"), np.mean(scores, 0), strict=True)
+        for order, score in enumerate(of_name, 1)
+    }
 
 
 def distinct(responses: Sequence[Sequence[str]], order: int) -> float | None:

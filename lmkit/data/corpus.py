@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 from lmkit.data.text_files import SPLITS, TextFiles
 from lmkit.data.tokenizer import EOS, Tokenizer, Words, lines_of, words_of
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_text
+from lmkit.presentation.tables import counted
 
 if TYPE_CHECKING:  # a finished run is reported without NumPy
     import numpy as np
@@ -311,7 +312,10 @@ class TextCorpus(Corpus):
         lines = self._lines(split)
         doubled = sum(line.rstrip().endswith(EOS) and line.split()[-1] == EOS for line in lines)
         if doubled:
-            _tell_doubled(self.files.path(split), split, doubled)
+            tell_once(
+                f"{self.files.path(split)}: {counted(doubled, 'line')} of {split} ended in {EOS} "
+                f"already, and end in two now: each end of a line is one; take them out of the text"
+            )
         tokens = chain.from_iterable(map(_tokens, lines))
         try:
             return np.fromiter(map(index.__getitem__, tokens), dtype=np.int64)
@@ -339,11 +343,7 @@ def _tokens(line: str) -> list[str]:
     return [*line.split(), EOS]
 
 
-@cache  # once a process, however often the text is read
-def _tell_doubled(path: Path, split: str, count: int) -> None:
-    print(
-        f"{path}: {count:,} lines of {split} end in {EOS} already, and have two of them now: "
-        f"each end of a line is one; take them out of the text",
-        file=sys.stderr,
-        flush=True,
-    )
+@cache  # once a process, however often a text is read
+def tell_once(line: str) -> None:
+    """Prints a line to stderr."""
+    print(line, file=sys.stderr, flush=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError, require_number
+from lmkit.presentation.tables import counted
 
 SPLITS = ("train", "valid", "test")
 DOWNLOADABLE = ("penn", "wikitext-2")
@@ -122,7 +123,7 @@ class TextFiles(SplitFiles):
     def _pieces(self, split: str) -> list[tuple[int, bytes]]:
         """The lines, records or rows of a split, by their numbers in the file."""
         path = self.path(split)
-        if path.is_dir():
+        if path.is_dir() and path == self._place():
             return self._rows(path, split)
         if self._place().is_file() and not path.name.endswith(FORMS):
             endings = f"{', '.join(FORMS[:-1])} or {FORMS[-1]}"
@@ -209,7 +210,7 @@ class TextFiles(SplitFiles):
         ends = (len(pieces) - 2 * held, len(pieces) - held, len(pieces))
         if ends[0] < 1:
             raise UserError(
-                f"{self._place()} has {len(pieces)} lines: too few to cut off "
+                f"{self._place()} has {counted(len(pieces), 'line')}: too few to cut off "
                 f"data.held_out={self.held_out:g} of them for valid, and for test"
             )
         end = ends[SPLITS.index(split)]

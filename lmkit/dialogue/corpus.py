@@ -21,10 +21,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.data.corpus import Corpus, Splits
+from lmkit.data.corpus import Corpus, Splits, tell_once
 from lmkit.data.text_files import SPLITS, SplitFiles
 from lmkit.data.tokenizer import EOS, UNKNOWN
 from lmkit.errors.user_error import UserError, require_choice, require_count, require_flag
+from lmkit.presentation.tables import counted
 
 SPECIAL = (EOS, UNKNOWN)  # first in every vocabulary
 EOS_ID, UNK_ID = range(2)
@@ -162,8 +163,14 @@ class DialogueCorpus(Corpus):
                 utterances.append(Utterance(dialogue, speaker, words))
         if split == "train" and dialogues < (self.train_dialogues or 0):
             raise UserError(
-                f"data.train_dialogues={self.train_dialogues} is more than the {dialogues} "
-                f"dialogues of {self.files.path(split)}; null takes all of them"
+                f"data.train_dialogues={self.train_dialogues} is more than the "
+                f"{counted(dialogues, 'dialogue')} of {self.files.path(split)}; null takes all of "
+                f"them"
+            )
+        if doubled := sum(EOS in utterance.words for utterance in utterances):
+            tell_once(
+                f"{self.files.path(split)}: {counted(doubled, 'utterance')} of {split} with {EOS} "
+                f"inside, which ends a turn each time; take it out of the text"
             )
         return utterances
 

@@ -15,7 +15,7 @@ def duration(seconds: float) -> str:
 
 
 def rough_duration(seconds: float) -> str:
-    """Seconds to two digits, for estimates: 46 d, 1.6 h, 90 s."""
+    """Seconds to two digits, for estimates: 46 d, 1.6 h, 1.5 min, 89 s."""
     units = (("d", 86400), ("h", 3600), ("min", 60))
     unit, size = next((each for each in units if seconds >= 1.5 * each[1]), ("s", 1))
     return f"{float(f'{seconds / size:.2g}'):,g} {unit}"

@@ -58,7 +58,7 @@ def test_line_ends_that_a_text_spells_out_are_told(tmp_path, capsys):
         )
     told = capsys.readouterr().err
     assert told.count("\n") == 1
-    assert "train.txt: 2 lines of train end in <eos> already, and have two of them now" in told
+    assert "train.txt: 2 lines of train ended in <eos> already, and end in two now: " in told
 
 
 def test_given_vocabulary_is_kept_and_decides_the_ids(tmp_path):

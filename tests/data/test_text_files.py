@@ -149,6 +149,14 @@ def test_records_that_hold_no_text_are_named(tmp_path, raw, message):
         corpus(str(tmp_path / "all.jsonl.gz")).fingerprint()
 
 
+def test_a_folder_in_the_place_of_a_file_is_no_data_set(tmp_path):
+    root = write(tmp_path / "texts", ".txt")
+    (tmp_path / "texts" / "train.txt").unlink()
+    data_set(tmp_path / "texts" / "train.txt", LINES)
+    with pytest.raises(UserError, match=r"train\.txt cannot be read: Is a directory"):
+        corpus(root).fingerprint()
+
+
 def test_what_cannot_be_read_is_named(tmp_path):
     root = write(tmp_path / "texts", ".txt.gz")
     file = tmp_path / "texts" / "valid.txt.gz"

@@ -65,11 +65,21 @@ def test_tokenizers(tmp_path, tokenizer, expected):
     assert spelt(upper, "train")[0][0] == "I"
 
 
+def test_ends_of_utterances_that_a_text_spells_out_are_told(tmp_path, capsys):
+    lines = [("1", "A", "Hello <eos>"), ("1", "B", "I <eos> see <eos>"), ("1", "A", "<eos>s")]
+    source = corpus(write(tmp_path, TEXTS | {"train": lines}), tokenizer="spaces")
+    for _ in range(2):
+        assert spelt(source.load(), "train")[0] == ["hello", "<eos>", "<eos>"]
+    told = capsys.readouterr().err
+    assert told.count("\n") == 1
+    assert "train.tsv: 2 utterances of train with <eos> inside, which ends a turn each time" in told
+
+
 def test_the_first_dialogues_are_trained_on(folder):
     splits = corpus(folder, train_dialogues=1).load()
     assert len(splits.train.first_U) == 4
     assert "rains" not in splits.vocabulary
-    with pytest.raises(UserError, match=r"data\.train_dialogues=4 is more than the 3 dialogues"):
+    with pytest.raises(UserError, match=r"data\.train_dialogues=4 is more than the 3 dialogues of"):
         corpus(folder, train_dialogues=4).load()
 
 

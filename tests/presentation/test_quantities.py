@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from lmkit.presentation.quantities import data_size, duration, perplexity_text
+from lmkit.presentation.quantities import data_size, duration, perplexity_text, rough_duration
 
 
 @pytest.mark.parametrize(
@@ -13,6 +13,14 @@ from lmkit.presentation.quantities import data_size, duration, perplexity_text
 )
 def test_durations_are_in_the_two_units_that_tell_most(seconds, expected):
     assert duration(seconds) == expected
+
+
+@pytest.mark.parametrize(
+    ("seconds", "expected"),
+    [(89, "89 s"), (90, "1.5 min"), (5700, "1.6 h"), (46 * 86400, "46 d")],
+)
+def test_estimates_have_two_digits(seconds, expected):
+    assert rough_duration(seconds) == expected
 
 
 @pytest.mark.parametrize(

@@ -403,7 +403,7 @@ def measured(all_measured, here) -> Path:
 def test_the_report_has_a_row_for_each_model_and_text(measured, lmkit):
     (measured / "llama/analysis/predictions.json").write_text("{")
     shown = lmkit("report", "runs=pretrained")
-    assert "left out: llama/analysis/predictions.json: " in shown
+    assert "left out: llama, predictions: pretrained/llama/analysis/predictions.json is " in shown
     assert shown.endswith("4 pretrained models: report/index.html\n")
     ranks = rows_of("models_rank")
     names = ["mine@checkpoint-100", "mine@checkpoint-9", "neox"]

@@ -15,8 +15,8 @@ R = min(I, O) singular values; of images C_in and C_out channels, H x W position
 """
 
 import itertools
-from collections.abc import Callable, Iterable, Sequence
-from functools import partial
+from collections.abc import Sequence
+from dataclasses import dataclass
 
 import pandas as pd
 import torch
@@ -34,66 +34,56 @@ ZERO = 1e-9  # of the largest singular value: below, a value is rounding
 SMALL = 1e-2  # of their root mean square: below, a value counts as near zero
 GATES = ("softmax", "constant")
 NONE = "none"  # instead of gates: one expert
+POINT = ["layer", "gates", "experts"]  # what tells spectra apart
 
 
+@dataclass(kw_only=True, eq=False)
 class Degenerate(SyntheticStudy):
-    """Spectra of Jacobians.
+    """Spectra of Jacobians."""
 
-    Args:
-        width: inputs and outputs of dense layers.
-        experts: K.
-        inputs: standard normal ones, averaged over.
-        draws: of the weights, averaged over.
-        image_side, channels, kernel: of convolutional layers.
-    """
+    width: int  # inputs and outputs of dense layers
+    experts: Sequence[int]  # K
+    inputs: int  # standard normal ones, averaged over
+    draws: int  # of the weights, averaged over
+    image_side: int  # of convolutional layers, as the next two
+    channels: int
+    kernel: int
 
-    def __init__(
-        self,
-        *,
-        width: int,
-        experts: Sequence[int],
-        inputs: int,
-        draws: int,
-        image_side: int,
-        channels: int,
-        kernel: int,
-    ) -> None:
-        require_counts("experts", experts, 2)
-        counts = {"width": width, "image_side": image_side}
-        for option, count in counts.items():
-            require_count(option, count, 2)
-        counts = {"inputs": inputs, "draws": draws, "channels": channels, "kernel": kernel}
-        for option, count in counts.items():
-            require_count(option, count)
-        if kernel % 2 == 0:
-            raise UserError(f"kernel must be odd, but is {kernel}")
-        self.experts, self.inputs, self.draws = experts, inputs, draws
-        self.layers: dict[str, Callable[..., nn.Module]] = {
-            "dense": partial(DenseExperts, width, width),
-            "convolutional": partial(ConvExperts, channels, channels, kernel=kernel),
+    def __post_init__(self) -> None:
+        require_counts("experts", self.experts, 2)
+        for option in ("width", "image_side"):
+            require_count(option, getattr(self, option), 2)
+        for option in ("inputs", "draws", "channels", "kernel"):
+            require_count(option, getattr(self, option))
+        if self.kernel % 2 == 0:
+            raise UserError(f"kernel must be odd, but is {self.kernel}")
+        # channels, side of the images, and kernel; a dense layer is a convolution of one position
+        self.layers = {
+            "dense": (self.width, 1, 1),
+            "convolutional": (self.channels, self.image_side, self.kernel),
         }
-        self.shapes = {"dense": (width,), "convolutional": (channels, image_side, image_side)}
 
     def run(self, seed: int) -> Findings:
         kinds = [(NONE, 1), *itertools.product(GATES, self.experts)]
         points = list(itertools.product(self.layers, kinds))
-        rows = []
+        spectra = []
         for layer, (gates, count) in tracked(points, "degenerate"):
+            channels, side, kernel = self.layers[layer]
+            used = "constant" if gates == NONE else gates
             torch.manual_seed(seed)
             drawn = []
             for _ in range(self.draws):
-                used = "constant" if gates == NONE else gates
-                made = self.layers[layer](num_experts=count, gates=used)
-                inputs = torch.randn(self.inputs, *self.shapes[layer])
+                made = Experts(channels, channels, count, kernel=kernel, gates=used)
+                inputs = torch.randn(self.inputs, channels, side, side)
                 drawn.append(singular_values(made, inputs))
-            for values_R in torch.cat(drawn):
-                names = {"layer": layer, "gates": gates, "experts": count}
-                index = range(1, len(values_R) + 1)
-                rows.append(pd.DataFrame({"index": index, "value": values_R}).assign(**names))
-        frame = pd.concat(rows)
-        spectra = frame.groupby(["layer", "gates", "experts", "index"], sort=False)["value"]
-        means = spectra.mean().reset_index()
-        return Findings(means, _shares(rows), self._figure(means))
+            for number, values_R in enumerate(torch.cat(drawn)):
+                own = pd.DataFrame({"index": range(1, len(values_R) + 1), "value": values_R})
+                own = own.assign(layer=layer, gates=gates, experts=count, jacobian=number)
+                spectra.append(own)
+        frame = pd.concat(spectra)
+        by_index = frame.groupby([*POINT, "index"], sort=False)["value"]
+        means = by_index.mean().reset_index()
+        return Findings(means, _shares(frame), self._figure(means))
 
     def _figure(self, means: pd.DataFrame) -> Figure:
         """The blog's figure, and the same of convolutional layers: a column for each gate."""
@@ -127,47 +117,18 @@ def singular_values(layer: nn.Module, inputs: Tensor) -> Tensor:
     return values_SR
 
 
-def _shares(spectra: Iterable[pd.DataFrame]) -> pd.DataFrame:
+def _shares(spectra: pd.DataFrame) -> pd.DataFrame:
     """The share of singular values that are 0 or near it, and the smallest over the largest."""
-    lines = [
-        {
-            **spectrum[["layer", "gates", "experts"]].iloc[0],
-            "zero": (spectrum["value"] < ZERO * spectrum["value"].max()).mean(),
-            "near zero": (
-                spectrum["value"] < SMALL * (spectrum["value"] ** 2).mean() ** 0.5
-            ).mean(),
-            "smallest / largest": spectrum["value"].min() / spectrum["value"].max(),
-        }
-        for spectrum in spectra
-    ]
-    names = ["layer", "gates", "experts"]
-    return pd.DataFrame(lines).groupby(names, sort=False).mean().reset_index()
+    values = spectra.groupby([*POINT, "jacobian"], sort=False)["value"]
+    shares = {
+        "zero": values.agg(lambda own: (own < ZERO * own.max()).mean()),
+        "near zero": values.agg(lambda own: (own < SMALL * (own**2).mean() ** 0.5).mean()),
+        "smallest / largest": values.min() / values.max(),
+    }
+    return pd.DataFrame(shares).groupby(POINT, sort=False).mean().reset_index()
 
 
-class DenseExperts(nn.Module):
-    """K dense ReLU experts: (..., I) to (..., O), with gates (..., K).
-
-    Args:
-        in_dim: I. out_dim: O. num_experts: K.
-        gates: "softmax" of K linear scores of the input, or "constant" 1 / K.
-    """
-
-    def __init__(self, in_dim: int, out_dim: int, num_experts: int, gates: str) -> None:
-        super().__init__()
-        self.weight_KOI = nn.Parameter(torch.empty(num_experts, out_dim, in_dim))
-        for weight_OI in self.weight_KOI.data:
-            nn.init.xavier_uniform_(weight_OI)
-        self.gate_weight_KI = _gate_weight(gates, num_experts, in_dim)
-
-    def forward(self, x: Tensor) -> Tensor:
-        values = F.relu(torch.einsum("...i,koi->...ko", x, self.weight_KOI))
-        if self.gate_weight_KI is None:
-            return values.mean(-2)
-        gates = torch.softmax(x @ self.gate_weight_KI.T, dim=-1)
-        return (gates.unsqueeze(-1) * values).sum(-2)
-
-
-class ConvExperts(nn.Module):
+class Experts(nn.Module):
     """K convolutional ReLU experts: (B, C_in, H, W) to (B, C_out, H, W).
 
     Each position has gates (B, K, H, W) of its own, from the channels there. Borders are padded
@@ -176,7 +137,7 @@ class ConvExperts(nn.Module):
     Args:
         in_channels: C_in. out_channels: C_out. num_experts: K.
         kernel: side of the square kernels, odd.
-        gates: as in `DenseExperts`.
+        gates: "softmax" of K linear scores of the input, or "constant" 1 / K.
     """
 
     def __init__(

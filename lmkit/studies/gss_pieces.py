@@ -4,6 +4,7 @@ PL(x) = x above the knee c, k (x - c) + c below; GSS smooths it, by |k - 1| ln 2
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import cycle
 
 import pandas as pd
@@ -17,26 +18,24 @@ from lmkit.presentation.figures import SERIES
 from lmkit.studies.study import Findings, SyntheticStudy
 
 
+@dataclass(kw_only=True, eq=False)
 class GssPieces(SyntheticStudy):
-    """Both functions, a panel for each knee.
+    """Both functions, a panel for each knee."""
 
-    Args:
-        c: knees.
-        k: slopes below the knee.
-        reach: x goes from -reach to reach.
-        points: of each curve.
-    """
+    c: Sequence[float]  # knees
+    k: Sequence[float]  # slopes below the knee
+    reach: float  # x goes from -reach to reach
+    points: int  # of each curve
 
-    def __init__(self, *, c: Sequence[float], k: Sequence[float], reach: float, points: int):
-        require_list("c", c)
-        require_list("k", k)
-        for knee in c:
+    def __post_init__(self) -> None:
+        require_list("c", self.c)
+        require_list("k", self.k)
+        for knee in self.c:
             require_number("c", knee)
-        for slope in k:
+        for slope in self.k:
             require_positive("k", slope)
-        require_positive("reach", reach)
-        require_count("points", points, 2)
-        self.c, self.k, self.reach, self.points = c, k, reach, points
+        require_positive("reach", self.reach)
+        require_count("points", self.points, 2)
 
     def run(self, seed: int) -> Findings:
         x_X = torch.linspace(-self.reach, self.reach, self.points, dtype=torch.float64)

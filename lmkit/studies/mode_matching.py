@@ -9,6 +9,7 @@ Shapes: N contexts, V words.
 import itertools
 import warnings
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -40,62 +41,48 @@ MEASURES = {  # the columns that are drawn, and their axes
 }
 
 
+@dataclass(kw_only=True, eq=False)
 class ModeMatching(SyntheticStudy):
-    """How well each head fits distributions of each concentration, and with which rank.
+    """How well each head fits distributions of each concentration, and with which rank."""
 
-    Args:
-        heads: names of `lmkit.studies.heads.HEADS`.
-        alphas: concentrations.
-        seeds: problems of each concentration and M, each one pair of the t-tests.
-        num_contexts: N. num_words: M while d varies. dims: d.
-        more_words, words_dim: further M, each tried at this d.
-        num_experts, knots, units: sizes of the heads that have them.
-        steps, lr: of Adam.
-    """
+    heads: Sequence[str]  # names of `lmkit.studies.heads.HEADS`
+    alphas: Sequence[float]  # concentrations
+    seeds: int  # problems of each concentration and M, each one pair of the t-tests
+    num_contexts: int  # N
+    num_words: int  # M while d varies
+    dims: Sequence[int]  # d
+    more_words: Sequence[int]  # further M, each tried at one d
+    words_dim: int  # that d
+    num_experts: int  # with knots and units: of the heads that have them
+    knots: int
+    units: int
+    steps: int  # of Adam
+    lr: float  # of Adam
 
-    def __init__(
-        self,
-        *,
-        heads: Sequence[str],
-        alphas: Sequence[float],
-        seeds: int,
-        num_contexts: int,
-        num_words: int,
-        dims: Sequence[int],
-        more_words: Sequence[int],
-        words_dim: int,
-        num_experts: int,
-        knots: int,
-        units: int,
-        steps: int,
-        lr: float,
-    ) -> None:
-        require_list("heads", heads)
-        for head in heads:
+    def __post_init__(self) -> None:
+        require_list("heads", self.heads)
+        for head in self.heads:
             require_choice("heads", head, HEADS)
-        if BASELINE not in heads or len(set(heads)) < 2:
+        if BASELINE not in self.heads or len(set(self.heads)) < 2:
             raise UserError(f"heads must name {BASELINE} and others, which are compared with it")
-        require_list("alphas", alphas)
-        for alpha in alphas:
+        require_list("alphas", self.alphas)
+        for alpha in self.alphas:
             require_positive("alphas", alpha)
-        require_counts("dims", dims)
-        require_count("num_words", num_words, 2)
-        require_list("more_words", more_words, may_be_empty=True)
-        for words in more_words:
+        require_counts("dims", self.dims)
+        require_list("more_words", self.more_words, may_be_empty=True)
+        for words in self.more_words:
             require_count("more_words", words, 2)
-        counts = {"seeds": seeds, "num_contexts": num_contexts, "words_dim": words_dim}
-        counts |= {"num_experts": num_experts, "units": units, "steps": steps}
-        for option, count in counts.items():
-            require_count(option, count)
-        require_count("knots", knots, 2)
-        require_positive("lr", lr)
+        for option in ("seeds", "num_contexts", "words_dim", "num_experts", "units", "steps"):
+            require_count(option, getattr(self, option))
+        for option in ("num_words", "knots"):
+            require_count(option, getattr(self, option), 2)
+        require_positive("lr", self.lr)
         # one that is given twice is fitted once
-        self.heads, self.alphas = list(dict.fromkeys(heads)), list(dict.fromkeys(alphas))
-        self.seeds, self.num_contexts = seeds, num_contexts
-        self.num_words, self.dims, self.steps, self.lr = num_words, dims, steps, lr
-        self.sizes = HeadSizes(num_experts, knots, units)
-        over_words = [(words_dim, words) for words in more_words]
-        self.shapes = dict.fromkeys([*((dim, num_words) for dim in dims), *over_words])
+        self.heads, self.alphas = list(dict.fromkeys(self.heads)), list(dict.fromkeys(self.alphas))
+        self.sizes = HeadSizes(self.num_experts, self.knots, self.units)
+        over_dims = [(dim, self.num_words) for dim in self.dims]
+        over_words = [(self.words_dim, words) for words in self.more_words]
+        self.shapes = dict.fromkeys([*over_dims, *over_words])
 
     def run(self, seed: int) -> Findings:
         points = list(itertools.product(self.shapes, self.heads, self.alphas, range(self.seeds)))

@@ -1,5 +1,6 @@
 """Studies at a size of seconds, by their command, against what the sources prove."""
 
+import itertools
 import math
 
 import numpy as np
@@ -7,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from lmkit.studies.degenerate import ConvExperts, DenseExperts, singular_values
+from lmkit.studies.degenerate import Experts, singular_values
 from lmkit.studies.mode_matching import against_softmax, dirichlet_log_probs, score
 
 TINY = {
@@ -56,23 +57,24 @@ def test_half_of_a_relu_layer_is_off_and_experts_mend_it(rows):
 
 def test_a_plain_layers_jacobian_has_a_zero_for_each_unit_that_is_off():
     torch.manual_seed(0)
-    layer, inputs = DenseExperts(12, 12, 1, "constant"), torch.randn(5, 12)
+    layer = Experts(12, 12, 1, kernel=1, gates="constant")
+    inputs = torch.randn(5, 12, 1, 1)
     zeros = (singular_values(layer, inputs) < 1e-12).sum(1)
-    assert zeros.tolist() == (layer(inputs.double()) == 0).sum(1).tolist()
+    assert zeros.tolist() == (layer(inputs.double()) == 0).flatten(1).sum(1).tolist()
 
 
 @pytest.mark.parametrize("gates", ["softmax", "constant"])
 def test_convolutions_are_dense_experts_at_every_position(gates):
     """With a kernel of one pixel."""
     torch.manual_seed(0)
-    conv = ConvExperts(3, 5, 4, kernel=1, gates=gates)
-    dense = DenseExperts(3, 5, 4, gates)
-    dense.weight_KOI.data = conv.weight.data.flatten(2)
-    if conv.gate_weight_KC is not None:
-        dense.gate_weight_KI = conv.gate_weight_KC
-    images = torch.randn(2, 3, 4, 4)
-    expected = dense(images.movedim(1, -1)).movedim(-1, 1)
-    torch.testing.assert_close(conv(images), expected)
+    conv, images = Experts(3, 5, 4, kernel=1, gates=gates), torch.randn(2, 3, 4, 4)
+    found = conv(images)
+    for image, row, column in itertools.product(range(2), range(4), range(4)):
+        x = images[image, :, row, column]
+        expected = (conv.weight.flatten(2) @ x).relu()
+        scores = torch.zeros(4) if conv.gate_weight_KC is None else conv.gate_weight_KC @ x
+        expected = scores.softmax(0) @ expected
+        torch.testing.assert_close(found[image, :, row, column], expected)
 
 
 def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):

@@ -66,41 +66,6 @@ class StoredRecord(NamedTuple):
     arrays: Arrays
 
 
-class ChosenContexts(NamedTuple):
-    """The contexts of one run that are measured."""
-
-    batches: EvalBatches  # of the whole split
-    num_contexts: int  # measured, from its start
-    available: int  # that the split has
-
-
-class FirstContexts:
-    """The options `split` and `contexts`.
-
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most; None or "all": all.
-        least: the fewest contexts that can be measured.
-    """
-
-    def __init__(self, split: str, contexts: int | str | None, least: int = 1) -> None:
-        require_choice("split", split, ("train", "valid", "test"))
-        self.split = split
-        self.contexts: int | None = None  # all
-        if contexts is not None and contexts != "all":
-            require_count("contexts", contexts, least)
-            self.contexts = int(contexts)
-
-    def among(self, batches: EvalBatches, text: str) -> ChosenContexts:
-        """Those of the batches; prints a line, with the name of the text, if they have fewer than
-        asked for."""
-        available = batches.num_targets
-        if self.contexts is None or self.contexts <= available:
-            return ChosenContexts(batches, self.contexts or available, available)
-        print(f"contexts={self.contexts}: {text} has only {available:,}: all are measured")
-        return ChosenContexts(batches, available, available)
-
-
 @dataclass(frozen=True, eq=False)
 class Subject:
     """A finished run or a pretrained model, and the text that it reads."""
@@ -112,22 +77,6 @@ class Subject:
     averaged: bool  # whether its weights are averages
     run: LoadedRun | None = None  # None: a pretrained model
     pretrained: LoadedPretrained | None = field(default=None, repr=False)
-
-    def contexts(self, first: FirstContexts) -> ChosenContexts:
-        """The first contexts of a split, or of a pretrained model's text."""
-        if self.run is not None:
-            return first.among(self.run.data.eval_batches(first.split), f"the {first.split} split")
-        return first.among(self.loaded_pretrained.windows, self.text.name)
-
-    def with_bar(self, chosen: ChosenContexts, then: str) -> Iterator[Batch]:
-        """Their batches, with a progress bar; `then` names what follows the last context."""
-        from lmkit.measures.contexts import with_bar
-
-        return with_bar(self.name, chosen.batches, chosen.num_contexts, then)
-
-    def split(self, first: FirstContexts) -> str:
-        """What is read: a split, or the name of a pretrained model's text."""
-        return first.split if self.run is not None else self.text.name
 
     @property
     def loaded_run(self) -> LoadedRun:
@@ -183,6 +132,50 @@ class Analysis(ABC):
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         """Draws one figure of all that were measured, a line each."""
         raise NotImplementedError(f"{cls.name} has no figure")
+
+
+class ChosenContexts(NamedTuple):
+    """The contexts of one run or model that are measured."""
+
+    split: str  # the name of a pretrained model's text
+    batches: EvalBatches  # of the whole split
+    num_contexts: int  # measured, from its start
+    available: int  # that the split has
+
+    def with_bar(self, name: str, then: str) -> Iterator[Batch]:
+        """The batches, with a progress bar; `then` names what follows the last context."""
+        from lmkit.measures.contexts import with_bar
+
+        return with_bar(name, self.batches, self.num_contexts, then)
+
+
+@dataclass(kw_only=True, eq=False)
+class OfContexts(Analysis):
+    """A question about the first contexts of a split, or of a pretrained model's text."""
+
+    least: ClassVar[int] = 1  # contexts that it needs
+
+    split: str  # of runs: train, valid or test
+    contexts: int | str | None  # how many, from the start, at most; None or "all": all
+
+    def __post_init__(self) -> None:
+        require_choice("split", self.split, ("train", "valid", "test"))
+        if self.contexts is not None and self.contexts != "all":
+            require_count("contexts", self.contexts, self.least)
+
+    def chosen(self, subject: Subject) -> ChosenContexts:
+        """The contexts to measure; prints a line if there are fewer than asked for."""
+        if subject.run is not None:
+            split, text = self.split, f"the {self.split} split"
+            batches: EvalBatches = subject.run.data.eval_batches(self.split)
+        else:
+            split = text = subject.text.name
+            batches = subject.loaded_pretrained.windows
+        available = batches.num_targets
+        asked = available if self.contexts is None or self.contexts == "all" else int(self.contexts)
+        if asked > available:
+            print(f"contexts={asked}: {text} has only {available:,}: all are measured")
+        return ChosenContexts(split, batches, min(asked, available), available)
 
 
 def measured(

@@ -5,7 +5,7 @@ Yang et al. 2018, table 5.
 
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 
 
 class PairwiseRecord(Record):
@@ -21,35 +21,27 @@ class PairwiseRecord(Record):
     num_pairs: int
 
 
-class Divergence(Analysis):
-    """The expected Kullback-Leibler divergence between the rows of log P of two contexts.
+class Divergence(OfContexts):
+    """The expected Kullback-Leibler divergence between the rows of log P of two contexts."""
 
-    Args:
-        split: train, valid or test.
-        contexts: first contexts of the split; None or "all": all of them.
-    """
-
-    name, record, title = "divergence", PairwiseRecord, "Pairwise divergence"
-
-    def __init__(self, *, split: str, contexts: int | str | None) -> None:
-        self.first = FirstContexts(split, contexts, least=2)
+    name, record, title, least = "divergence", PairwiseRecord, "Pairwise divergence", 2
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.contexts import log_prob_blocks
-        from lmkit.spectra.divergence import DivergenceAccumulator
+        from lmkit.spectra.divergence import pairwise_divergence
 
-        chosen, model = subject.contexts(self.first), subject.model
+        chosen, model = self.chosen(subject), subject.model
         num_words = len(model.head.decoder_bias)
-        divergences = DivergenceAccumulator(num_words, device=model.device)
-        shown = subject.with_bar(chosen, "divergence")
-        for rows_nV, _ in log_prob_blocks(model, shown, chosen.num_contexts):
-            divergences.add(rows_nV)
+        shown = chosen.with_bar(subject.name, "divergence")
+        blocks = log_prob_blocks(model, shown, chosen.num_contexts)
+        rows = (rows_nV for rows_nV, _ in blocks)
+        found = pairwise_divergence(rows, chosen.num_contexts, num_words, device=model.device)
         return Recorded(
             PairwiseRecord(
-                split=subject.split(self.first),
+                split=chosen.split,
                 all_contexts=chosen.available,
                 num_words=num_words,
-                **divergences.result()._asdict(),
+                **found._asdict(),
             )
         )
 

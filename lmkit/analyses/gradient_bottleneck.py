@@ -5,9 +5,11 @@ so is the rank of a step's change, which lmkit measures on log P, so that it is 
 head: see `lmkit.measures.gradient_share`.
 """
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import require_choice
 
 
@@ -30,27 +32,23 @@ class BottleneckRecord(Record):
     update_cosine: float = Field(title="cosine with what is asked")
 
 
-class GradientBottleneck(Analysis):
-    """The share of the gradients' norm that passes, and the step's change of log P.
-
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most; None: all.
-        checkpoint: best or last.
-    """
+@dataclass(kw_only=True, eq=False)
+class GradientBottleneck(OfContexts):
+    """The share of the gradients' norm that passes, and the step's change of log P."""
 
     name, record, version = "gradient_bottleneck", BottleneckRecord, 2
     title = "Gradient bottleneck"
 
-    def __init__(self, *, split: str, contexts: int | None, checkpoint: str) -> None:
-        require_choice("checkpoint", checkpoint, ("best", "last"))
-        self.first, self.checkpoint = FirstContexts(split, contexts), checkpoint
+    checkpoint: str  # best or last
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("checkpoint", self.checkpoint, ("best", "last"))
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.gradient_share import model_bottleneck
 
-        chosen = subject.contexts(self.first)
-        shown = subject.with_bar(chosen, "shares")
+        chosen = self.chosen(subject)
+        shown = chosen.with_bar(subject.name, "shares")
         found = model_bottleneck(subject.model, shown, chosen.num_contexts)
-        split = subject.split(self.first)
-        return Recorded(BottleneckRecord(split=split, **found._asdict()))
+        return Recorded(BottleneckRecord(split=chosen.split, **found._asdict()))

@@ -6,12 +6,13 @@ As in Parthiban et al. 2021, figure 1, for any transform.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_count
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it
@@ -31,33 +32,29 @@ class LogitsRecord(Record):
     curve: dict[str, list[float]]  # logit, and what it is transformed to
 
 
-class Logits(Analysis):
-    """Histogram of the logits before the transform, and its curve over them.
-
-    Args:
-        split: train, valid or test.
-        contexts: first contexts of the split, or as many as there are.
-        bins: of the histogram.
-    """
+@dataclass(kw_only=True, eq=False)
+class Logits(OfContexts):
+    """Histogram of the logits before the transform, and its curve over them."""
 
     name, record, title = "logits", LogitsRecord, "Logits, and what the transform makes of them"
     caption = "The transform over the range of logits that it meets; the identity is dotted."
 
-    def __init__(self, *, split: str, contexts: int, bins: int) -> None:
-        require_count("contexts", contexts)
-        require_count("bins", bins)
-        self.first, self.bins = FirstContexts(split, contexts), bins
+    bins: int  # of the histogram
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_count("bins", self.bins)
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.logit_histogram import model_logits
 
         subject.language_model  # noqa: B018  # refuses others
-        chosen = subject.contexts(self.first)
-        shown = subject.with_bar(chosen, "histogram")
+        chosen = self.chosen(subject)
+        shown = chosen.with_bar(subject.name, "histogram")
         found = model_logits(subject.model, shown, chosen.num_contexts, self.bins)
         return Recorded(
             LogitsRecord(
-                split=self.first.split,
+                split=chosen.split,
                 transform=type(subject.model.head.transform).__name__,
                 smallest=found.curve["logit"][0],
                 largest=found.curve["logit"][-1],

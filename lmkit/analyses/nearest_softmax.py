@@ -4,9 +4,11 @@ Ranks count directions however small they are, and `truncation` weighs rare word
 frequent ones. This is the distance itself, in nats a context: see `lmkit.spectra.nearest_softmax`.
 """
 
+from dataclasses import dataclass
+
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count
 
 
@@ -24,26 +26,21 @@ class Distance(Record):
     iterations: int
 
 
-class NearestSoftmaxDistance(Analysis):
-    """The distance of log P from the softmaxes of a dimension.
+@dataclass(kw_only=True, eq=False)
+class NearestSoftmaxDistance(OfContexts):
+    """The distance of log P from the softmaxes of a dimension."""
 
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most; None or "all": all.
-        dim: of the softmax; None: that of the model's decoder.
-        iterations: of L-BFGS, at most.
-    """
+    name, record, least = "nearest_softmax", Distance, 2
+    title = "Distance from the nearest softmax"
 
-    name, record, title = "nearest_softmax", Distance, "Distance from the nearest softmax"
+    dim: int | None  # of the softmax; None: that of the model's decoder
+    iterations: int  # of L-BFGS, at most
 
-    def __init__(
-        self, *, split: str, contexts: int | str | None, dim: int | None, iterations: int
-    ) -> None:
-        self.first = FirstContexts(split, contexts, least=2)
-        if dim is not None:
-            require_count("dim", dim)
-        require_count("iterations", iterations)
-        self.dim, self.iterations = dim, iterations
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.dim is not None:
+            require_count("dim", self.dim)
+        require_count("iterations", self.iterations)
 
     def measure(self, subject: Subject) -> Recorded:
         import torch
@@ -54,7 +51,7 @@ class NearestSoftmaxDistance(Analysis):
         from lmkit.presentation.progress import progress_bar
         from lmkit.spectra.nearest_softmax import nearest_softmax, working_bytes
 
-        model, chosen = subject.model, subject.contexts(self.first)
+        model, chosen = subject.model, self.chosen(subject)
         num_words, own_dim = model.head.decoder_weight.shape
         dim, smaller = self.dim or own_dim, min(chosen.num_contexts, num_words)
         if dim >= smaller:
@@ -68,7 +65,7 @@ class NearestSoftmaxDistance(Analysis):
             f"the nearest softmax to {chosen.num_contexts:,} contexts x {num_words:,} words",
             "choose fewer contexts with contexts=N, or a smaller dim",
         )
-        blocks = log_prob_blocks(model, subject.with_bar(chosen, "log P"), chosen.num_contexts)
+        blocks = log_prob_blocks(model, chosen.with_bar(subject.name, "log P"), chosen.num_contexts)
         log_probs, targets = zip(*blocks, strict=True)
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: iterations", total=self.iterations)
@@ -82,7 +79,7 @@ class NearestSoftmaxDistance(Analysis):
             progress.update(task, total=found.iterations)
         return Recorded(
             Distance(
-                split=subject.split(self.first),
+                split=chosen.split,
                 num_contexts=chosen.num_contexts,
                 all_contexts=chosen.available,
                 num_words=num_words,

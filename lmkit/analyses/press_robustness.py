@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.progress import progress_bar
 
@@ -40,17 +40,16 @@ class RanksUnderNoise(Record):
 
 
 @dataclass(kw_only=True, eq=False)
-class PressRobustness(Analysis):
+class PressRobustness(OfContexts):
     """Press's rank of log P reduced to rank ten, after round trips and with noise."""
 
-    name, record, title = "press_robustness", RanksUnderNoise, "Robustness of the rank"
+    name, record, least = "press_robustness", RanksUnderNoise, 11
+    title = "Robustness of the rank"
     caption = (
         "Press rank of log P reduced to a known rank (dotted), with noise of variance c / words². "
         "Lines: by random-matrix theory."
     )
 
-    split: str  # train, valid or test
-    contexts: int | None  # how many, from the split's start, at most, more than ten; None: all
     factorisation: str  # svd, as published, or qr
     round_trips: int  # how often the matrix is factorised and multiplied back
     noise: Sequence[float]  # c of the noises' variance c / words^2
@@ -58,6 +57,7 @@ class PressRobustness(Analysis):
     checkpoint: str  # best or last
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choice("factorisation", self.factorisation, ("svd", "qr"))
         require_choice("checkpoint", self.checkpoint, ("best", "last"))
         require_count("round_trips", self.round_trips, 0)
@@ -65,18 +65,17 @@ class PressRobustness(Analysis):
         require_list("noise", self.noise)
         for c in self.noise:
             require_positive("noise", c)
-        self.first = FirstContexts(self.split, self.contexts, least=11)
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.rank_robustness import RobustnessOptions, study
 
-        chosen = subject.contexts(self.first)
+        chosen = self.chosen(subject)
         options = RobustnessOptions(self.factorisation, self.round_trips, self.noise, self.seed)
         with _steps(subject.name, 1 + len(self.noise) + self.round_trips) as step:
             found = study(subject.model, chosen.batches, chosen.num_contexts, options, step)
         return Recorded(
             RanksUnderNoise(
-                split=subject.split(self.first),
+                split=chosen.split,
                 factorisation=self.factorisation,
                 seed=self.seed,
                 **found._asdict(),

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it
@@ -52,36 +53,30 @@ class Ranks(Record):
     weight_spectrum: dict[str, Any] | None
 
 
-class Rank(Analysis):
-    """The spectrum of log P, or of transformed logits, with every measure of its rank.
+@dataclass(kw_only=True, eq=False)
+class Rank(OfContexts):
+    """The spectrum of log P, or of transformed logits, with every measure of its rank."""
 
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most; None or "all": all.
-        matrix: log_probs or transformed_logits.
-        checkpoint: of runs, best or last.
-    """
-
-    name, record, title = "rank", Ranks, "Spectra and ranks"
+    name, record, title, least = "rank", Ranks, "Spectra and ranks", 2
     caption = (
         "Singular values of log P, and of the decoder's weight (broken), relative to the largest. "
         "The dotted line is the tolerance of Press's rank."
     )
 
-    def __init__(
-        self, *, split: str, contexts: int | str | None, matrix: str, checkpoint: str
-    ) -> None:
-        require_choice("matrix", matrix, MATRICES)
-        require_choice("checkpoint", checkpoint, ("best", "last"))
-        self.first = FirstContexts(split, contexts, least=2)
-        self.matrix, self.checkpoint = matrix, checkpoint
+    matrix: str  # log_probs or transformed_logits
+    checkpoint: str  # of runs, best or last
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require_choice("matrix", self.matrix, MATRICES)
+        require_choice("checkpoint", self.checkpoint, ("best", "last"))
 
     def measure(self, subject: Subject) -> Recorded:
-        from lmkit.measures.model_spectra import fitting_spectrum, weight_spectrum
+        from lmkit.measures.model_spectra import model_spectrum, require_fitting, weight_spectrum
         from lmkit.measures.perplexity import safe_exp
         from lmkit.spectra.cosine import CosineAccumulator
 
-        model, chosen = subject.model, subject.contexts(self.first)
+        model, chosen = subject.model, self.chosen(subject)
         num_contexts, nll, cosines = chosen.num_contexts, 0.0, CosineAccumulator()
 
         def add(block: ContextBlock) -> None:
@@ -91,8 +86,9 @@ class Rank(Analysis):
                 nll += float(nll_1N.double().sum())
             cosines.add(block.hidden_1ND[0])
 
-        shown = subject.with_bar(chosen, "singular values")
-        of_matrix = fitting_spectrum(model, shown, num_contexts, self.matrix, add)
+        require_fitting(model, num_contexts, self.matrix)
+        shown = chosen.with_bar(subject.name, "singular values")
+        of_matrix = model_spectrum(model, shown, num_contexts, self.matrix, add)
         weight = weight_spectrum(model.head)
         spectrum = of_matrix.measures.to_dict()
         of_weight = None if weight is None else weight.measures.to_dict()
@@ -108,7 +104,7 @@ class Rank(Analysis):
             }
         record = Ranks.model_validate(
             {
-                "split": subject.split(self.first),
+                "split": chosen.split,
                 "matrix": self.matrix,
                 "num_contexts": num_contexts,
                 "all_contexts": chosen.available,
@@ -122,9 +118,8 @@ class Rank(Analysis):
                 "weight_spectrum": of_weight,
             }
         )
-        arrays = {"singular_values": of_matrix.singular_values.cpu().numpy()}
-        if weight is not None:
-            arrays["weight_singular_values"] = weight.singular_values.cpu().numpy()
+        spectra = {"singular_values": of_matrix, "weight_singular_values": weight}
+        arrays = {k: v.singular_values.cpu().numpy() for k, v in spectra.items() if v is not None}
         return Recorded(record, arrays)
 
     def variant(self, record: Ranks) -> str:

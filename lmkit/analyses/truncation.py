@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
 
 if TYPE_CHECKING:  # a report of other analyses does not wait for it
     from matplotlib.axes import Axes
@@ -38,15 +38,10 @@ class Truncations(Record):
     perplexity: list[float]  # of the words that follow; of the last rank the model's own
 
 
-class Truncation(Analysis):
-    """The price of each rank.
+class Truncation(OfContexts):
+    """The price of each rank."""
 
-    Args:
-        split: train, valid or test.
-        contexts: how many contexts, from the split's start, at most; None or "all": all.
-    """
-
-    name, record = "truncation", Truncations
+    name, record, least = "truncation", Truncations, 2
     title = "What each rank is worth"
     caption = (
         "KL divergence, in nats a context, of log P from its best approximation of rank k in the "
@@ -54,16 +49,13 @@ class Truncation(Analysis):
         "far nearer, as lmkit nearest_softmax shows."
     )
 
-    def __init__(self, *, split: str, contexts: int | str | None) -> None:
-        self.first = FirstContexts(split, contexts, least=2)
-
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.contexts import log_prob_blocks
         from lmkit.measures.memory import require_memory
         from lmkit.measures.perplexity import safe_exp
-        from lmkit.spectra.truncation import Basis, RankLosses, basis_bytes, ranks_up_to
+        from lmkit.spectra.truncation import basis_bytes, leading_vectors, rank_losses, ranks_up_to
 
-        model, chosen = subject.model, subject.contexts(self.first)
+        model, chosen = subject.model, self.chosen(subject)
         num_words, dim = model.head.decoder_weight.shape
         count, most = chosen.num_contexts, min(chosen.num_contexts, num_words)
         bound = min(dim + 2, most)
@@ -74,18 +66,15 @@ class Truncation(Analysis):
             f"the truncation of {count:,} contexts x {num_words:,} words",
             "choose fewer contexts with contexts=N",
         )
-        basis = Basis(count, num_words, model.device)
-        for rows_nV, _ in log_prob_blocks(model, subject.with_bar(chosen, "directions"), count):
-            basis.add(rows_nV)
-        losses = RankLosses(basis.vectors(most), ranks)
-        del basis
-        for block in log_prob_blocks(model, subject.with_bar(chosen, "ranks"), count):
-            losses.add(*block)
-        cut = losses.result()
+        blocks = log_prob_blocks(model, chosen.with_bar(subject.name, "directions"), count)
+        rows = (rows_nV for rows_nV, _ in blocks)
+        vectors_Vk = leading_vectors(rows, count, num_words, most, model.device)
+        blocks = log_prob_blocks(model, chosen.with_bar(subject.name, "ranks"), count)
+        cut = rank_losses(blocks, vectors_Vk, ranks)
         at_bound = cut[ranks.index(bound)]
         return Recorded(
             Truncations(
-                split=subject.split(self.first),
+                split=chosen.split,
                 num_contexts=count,
                 all_contexts=chosen.available,
                 num_words=num_words,

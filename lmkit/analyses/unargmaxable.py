@@ -7,7 +7,7 @@ Grivas, Bogoychev and Lopez 2022 find them in pretrained decoders by linear prog
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import Analysis, FirstContexts, Record, Recorded, Subject
+from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import progress_bar
 
@@ -32,29 +32,21 @@ class UnargmaxableWords(Record):
     words: list[str] = Field(title="the most frequent of these")
 
 
-class Unargmaxable(Analysis):
-    """Counts them.
-
-    Args:
-        split: train, valid or test, whose predictions strike words out.
-        contexts: how many contexts, from its start, at most; None or "all": all.
-    """
+class Unargmaxable(OfContexts):
+    """Counts them; words that are predicted at one of the contexts need no linear program."""
 
     name, record, version = "unargmaxable", UnargmaxableWords, 2
     title = "Words that no context can make the likeliest"
 
-    def __init__(self, *, split: str, contexts: int | str | None) -> None:
-        self.first = FirstContexts(split, contexts)
-
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.unargmaxable import predicted_words, unargmaxable_words
 
-        head, chosen = subject.model.head, subject.contexts(self.first)
+        head, chosen = subject.model.head, self.chosen(subject)
         if not head.mixes_softmaxes:
             raise UserError(
                 f"{type(head).__name__} mixes no softmaxes of one decoder that could exclude words"
             )
-        shown = subject.with_bar(chosen, "words")
+        shown = chosen.with_bar(subject.name, "words")
         predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)
         # what a mixture predicts says nothing of one softmax over its decoder
         known_V = predicted_V & (head.mixture.num_components == 1)

@@ -16,9 +16,8 @@ text on; the AWD-LSTM authors' program predicts the first `window` words without
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from itertools import product
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -61,15 +60,6 @@ class Cache(Method):
         require_values("window", self.window, self.window_grid, require_count)
         require_values("theta", self.theta, self.theta_grid, require_positive)
         require_values("weight", self.weight, self.weight_grid, require_rate)
-        grids = (self.window_grid, self.theta_grid, self.weight_grid)
-        self.grid = dict(zip(Setting._fields, map(list, grids), strict=True))
-
-    def options(self) -> dict[str, object]:
-        return {"window": self.window, "theta": self.theta, "weight": self.weight}
-
-    def at(self, options: Mapping[str, float]) -> Cache:
-        window, theta, weight = (options[name] for name in Setting._fields)
-        return replace(self, window=int(window), theta=theta, weight=weight)
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         windows = one_column(run, split, BLOCK)
@@ -78,12 +68,10 @@ class Cache(Method):
         return as_perplexity(nll, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
-        settings = [Setting(int(window), *rest) for window, *rest in product(*self.grid.values())]
+        points = list(self.points())
+        settings = [Setting(**point) for point in points]  # type: ignore[arg-type]  # checked
         nlls = mean_nlls(run.model, windows, settings, "search on valid")
-        return [
-            SearchPoint(setting._asdict(), safe_exp(nll))
-            for setting, nll in zip(settings, nlls, strict=True)
-        ]
+        return [SearchPoint(*each) for each in zip(points, map(safe_exp, nlls), strict=True)]
 
 
 def mean_nlls(

@@ -21,10 +21,10 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from itertools import islice, product
+from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
@@ -196,49 +196,31 @@ class Dynamic(Method):
         require_choice("method.convention", self.convention, ("paper", "code"))
         require_count("method.length", self.length)
         require_count("method.batch_size", self.batch_size)
-        self.grid = {"lr": list(self.lr_grid), "decay": list(self.decay_grid)}
-
-    @property
-    def rates(self) -> Rates:
-        """As they are given."""
-        return Rates(self.lr, self.decay, self.epsilon)
-
-    def options(self) -> dict[str, object]:
-        sizes = {"length": self.length, "batch_size": self.batch_size}
-        return self.rates._asdict() | {"convention": self.convention} | sizes
-
-    def at(self, options: Mapping[str, float]) -> Dynamic:
-        return replace(self, lr=options["lr"], decay=options["decay"])
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         model, _ = as_language_model(run)
         windows = one_column(run, split, self.length)
         statistics = stored_statistics(run, self.length, self.batch_size)
-        adaptation = self._adaptation(model, statistics, self.rates)
-        shown = tracked(windows, f"{split} perplexity")
-        nll = float(segment_nlls(model, shown, adaptation).sum())
+        nll = self._nll(model, statistics, tracked(windows, f"{split} perplexity"))
         return as_perplexity(nll / windows.num_targets, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
         model, _ = as_language_model(run)
         statistics = stored_statistics(run, self.length, self.batch_size)
-        points = []
-        grid = list(product(*self.grid.values()))
-        shown = tracked(list(windows) * len(grid), "search on valid")
-        for lr, decay in grid:
-            rates = self.rates._replace(lr=lr, decay=decay)
-            adaptation = self._adaptation(model, statistics, rates)
-            nll = float(segment_nlls(model, islice(shown, len(windows)), adaptation).sum())
-            ppl = safe_exp(nll / windows.num_targets)
-            points.append(SearchPoint({"lr": lr, "decay": decay}, ppl))
-        return points
+        points, found = list(self.points()), []
+        shown = tracked(list(windows) * len(points), "search on valid")
+        for point in points:
+            nll = self.at(point)._nll(model, statistics, islice(shown, len(windows)))
+            found.append(SearchPoint(point, safe_exp(nll / windows.num_targets)))
+        return found
 
-    def _adaptation(
-        self, model: LanguageModel, statistics: GradientStatistics, rates: Rates
-    ) -> Adaptation:
-        if self.convention == "code":
-            rates = rates.from_code(statistics)
-        return Adaptation(model, statistics, rates)
+    def _nll(
+        self, model: LanguageModel, statistics: GradientStatistics, windows: Iterable[Window]
+    ) -> float:
+        """Summed over all targets, nats."""
+        rates = Rates(self.lr, self.decay, self.epsilon)
+        rates = rates.from_code(statistics) if self.convention == "code" else rates
+        return float(segment_nlls(model, windows, Adaptation(model, statistics, rates)).sum())
 
 
 def segment_nlls(

@@ -11,8 +11,5 @@ class Static(Method):
     kind = "static"
     in_one_column = False
 
-    def options(self) -> dict[str, object]:
-        return {}
-
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         return perplexity(run.model, run.data.eval_batches(split), f"{split} perplexity")

@@ -21,7 +21,7 @@ from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.experiment.load import changed_classes, restored_model
 from lmkit.experiment.make import make
 from lmkit.measures.contexts import log_prob_blocks
-from lmkit.measures.model_spectra import fitting_spectrum
+from lmkit.measures.model_spectra import model_spectrum, require_fitting
 from lmkit.measures.perplexity import safe_exp
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.folder import RunFolder
@@ -93,7 +93,8 @@ class TrainedRun:
             matrix: "log_probs", or "transformed_logits" where a head has them.
         """
         model, windows = self._reading(text)
-        return fitting_spectrum(model, windows, windows.num_targets, matrix).measures
+        require_fitting(model, windows.num_targets, matrix)
+        return model_spectrum(model, windows, windows.num_targets, matrix).measures
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -17,8 +17,8 @@ from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.heads.transforms import Identity
 from lmkit.measures.contexts import ContextBlock, context_blocks
 from lmkit.measures.memory import available_bytes, require_memory
-from lmkit.spectra.factors import FactorAccumulator
-from lmkit.spectra.gram import GramAccumulator, require_rows
+from lmkit.spectra.factors import factor_values
+from lmkit.spectra.gram import smaller_gram
 from lmkit.spectra.measures import SpectrumMeasures, measure
 
 # of which a spectrum is measured, and what people read
@@ -52,20 +52,20 @@ def model_spectrum(
     Raises: UserError when the head has no one matrix of transformed logits.
     """
     require_choice("matrix", matrix, tuple(MATRICES))
-    head = model.head
+    head, num_words = model.head, len(model.head.decoder_bias)
     if matrix not in matrices_of(model):
         raise UserError("only a head with one context and a transform has transformed logits")
     blocks = _observed(context_blocks(model, windows, num_contexts), observe)
     with exact_evaluation(model):
         if has_factors(model, matrix):
-            factors = FactorAccumulator(head.decoder_weight, head.decoder_bias)
-            for hidden_1ND in blocks:
-                factors.add(*head.factors(hidden_1ND))
-            return _measured(factors.singular_values(), factors.num_rows, model, factors.method)
-        rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
-        gram = _gram(map(rows_of, blocks), num_contexts, len(head.decoder_bias), model.device)
-        values = gram.singular_values()
-    return _measured(values, num_contexts, model, gram.method)
+            of_blocks, method = map(head.factors, blocks), "factors"
+            values = factor_values(of_blocks, head.decoder_weight, head.decoder_bias)
+        else:
+            rows_of = head.log_probs if matrix == "log_probs" else head.transformed_logits
+            sizes, is_tall = (num_contexts, num_words), _is_of_words(num_contexts, num_words)
+            gram = smaller_gram(map(rows_of, blocks), *sizes, model.device, of_columns=is_tall)[0]
+            values, method = gram.singular_values(), "gram"
+    return Spectrum(values, measure(values, num_contexts, num_words, torch.float32, method))
 
 
 def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
@@ -93,23 +93,10 @@ def weight_spectrum(head: Head) -> Spectrum | None:
     return Spectrum(values_E, measure(values_E, num_words, dim, weight_VE.dtype, "svd"))
 
 
-def fitting_spectrum(
-    model: Predictor,
-    batches: Iterable[Batch],
-    num_contexts: int,
-    matrix: str,
-    observe: Callable[[ContextBlock], None] | None = None,
-) -> Spectrum:
-    """The spectrum of log P, or of the transformed logits, over the first contexts.
-
-    Args:
-        observe: called with each block of contexts, for what else is measured in one pass.
-
-    Raises: UserError when the head has no such matrix, or memory is too small, naming the number of
-    contexts for which it suffices.
-    """
-    num_words = len(model.head.decoder_bias)
-    available = available_bytes(model.device)
+def require_fitting(model: Predictor, num_contexts: int, matrix: str) -> None:
+    """Raises UserError when memory is too small for a spectrum, naming the number of contexts for
+    which it suffices."""
+    num_words, available = len(model.head.decoder_bias), available_bytes(model.device)
     too_many = bisect_right(
         range(num_words), available, key=lambda count: spectrum_bytes(model, count, matrix)
     )
@@ -120,7 +107,6 @@ def fitting_spectrum(
         f"the spectrum of {num_contexts:,} contexts x {num_words:,} words",
         f"choose contexts=N with N at most {most}" if most > 1 else "free some memory",
     )
-    return model_spectrum(model, batches, num_contexts, matrix, observe)
 
 
 def has_factors(model: Predictor, matrix: str) -> bool:
@@ -148,28 +134,3 @@ def _is_of_words(num_contexts: int, num_words: int) -> bool:
     """Whether the Gram matrix of words takes no more than that of contexts with their rows, which
     is so from N = 0.78 V on: memory never falls as N grows."""
     return 8 * num_words**2 <= 8 * num_contexts**2 + 4 * num_contexts * num_words
-
-
-def _gram(
-    blocks: Iterable[Tensor], num_contexts: int, num_words: int, device: torch.device
-) -> GramAccumulator:
-    if _is_of_words(num_contexts, num_words):
-        gram = GramAccumulator(num_words, device)
-        for rows_NV in blocks:
-            gram.add(rows_NV)
-        return gram
-    rows_NV = torch.empty(num_contexts, num_words, device=device)
-    seen = 0
-    for block_NV in blocks:
-        require_rows(block_NV, num_words, seen)  # below, rows and columns are swapped
-        rows_NV[seen : seen + len(block_NV)] = block_NV
-        seen += len(block_NV)
-    gram = GramAccumulator(num_contexts, device)
-    for columns_NV in torch.split(rows_NV, max(1, 2**24 // num_contexts), dim=1):
-        gram.add(columns_NV.T)
-    return gram
-
-
-def _measured(values: Tensor, num_rows: int, model: Predictor, method: str) -> Spectrum:
-    num_words = len(model.head.decoder_bias)
-    return Spectrum(values, measure(values, num_rows, num_words, torch.float32, method))

@@ -8,6 +8,7 @@ a number and two vectors gathered in one pass; pairs with c = c' add 0 and are n
 Shapes: N contexts, V vocabulary, M contexts in the sample.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 import numpy as np
@@ -28,92 +29,45 @@ class PairwiseDivergence(NamedTuple):
     num_pairs: int
 
 
-class DivergenceAccumulator:
-    """Gathers rows of log P for the exact mean over all pairs, and a sampled estimate beside it.
+def pairwise_divergence(
+    blocks: Iterable[Tensor],
+    num_contexts: int,
+    num_words: int,
+    *,
+    sample_pairs: int = 250,
+    seed: int = 0,
+    device: str | torch.device = "cpu",
+) -> PairwiseDivergence:
+    """The exact mean over all pairs, and an estimate from a sample of contexts.
 
     Args:
-        num_columns: V.
-        sample_pairs: number of disjoint pairs of the estimate; its rows, 2 x sample_pairs x V, are
-            kept in the dtype in which they came.
+        blocks: rows of log P (n, V), natural logarithms, `num_contexts` in all.
+        sample_pairs: disjoint pairs of the estimate, at most; their rows are held in float64.
         seed: of the sample.
-        device: where sums and sample live.
+        device: of the blocks.
+
+    Raises: UserError with fewer than two contexts, which have no pair; for blocks of a wrong shape,
+        or an entry that is not finite (a probability of 0 makes the divergence infinite).
     """
-
-    def __init__(
-        self,
-        num_columns: int,
-        sample_pairs: int = 250,
-        seed: int = 0,
-        device: str | torch.device = "cpu",
-    ) -> None:
-        self.num_columns = num_columns
-        self.num_rows = 0
-        zeros_V = torch.zeros(num_columns, dtype=torch.float64, device=device)
-        self._negative_entropy = zeros_V.new_zeros(())  # sum over contexts of p . log p
-        self._probs_V = zeros_V
-        self._log_probs_V = zeros_V.clone()
-        self._sample = _Sample(2 * sample_pairs, seed)
-
-    def add(self, log_probs_NV: Tensor) -> None:
-        """Adds rows of log P, natural logarithms.
-
-        Raises:
-            UserError: wrong shape, or an entry that is not finite (a probability of 0 makes the
-                divergence infinite).
-        """
-        log_probs_NV = log_probs_NV.detach()
-        require_rows(log_probs_NV, self.num_columns, self.num_rows)
-        rows_NV = log_probs_NV.to(self._probs_V)
-        probs_NV = rows_NV.exp()
-        self._negative_entropy += torch.dot(probs_NV.flatten(), rows_NV.flatten())
-        self._probs_V += probs_NV.sum(0)
-        self._log_probs_V += rows_NV.sum(0)
-        self._sample.offer(log_probs_NV.to(self._probs_V.device))
-        self.num_rows += len(log_probs_NV)
-
-    def result(self) -> PairwiseDivergence:
-        """Raises UserError with fewer than two contexts, which have no pair."""
-        require_at_least("contexts of a pairwise divergence", self.num_rows, 2)
-        count = self.num_rows
-        crossed = torch.dot(self._probs_V, self._log_probs_V)
-        exact = (count * self._negative_entropy - crossed) / (count * (count - 1))
-        pairs = self._sample.divergences()
-        error = float(pairs.std() / len(pairs) ** 0.5) if len(pairs) > 1 else None
-        return PairwiseDivergence(float(exact), float(pairs.mean()), error, count, len(pairs))
-
-
-class _Sample:
-    """A uniform sample of rows without replacement: those with the smallest random priorities.
-
-    Sorted by priority, the rows are in random order too.
-    """
-
-    def __init__(self, size: int, seed: int) -> None:
-        self._size = size
-        self._generator = np.random.default_rng(seed)
-        self._priorities_M = torch.zeros(0, dtype=torch.float64)
-        self._rows_MV: Tensor | None = None
-
-    def offer(self, rows_NV: Tensor) -> None:
-        priorities_N = torch.from_numpy(self._generator.random(len(rows_NV)))
-        if len(self._priorities_M) == self._size:
-            chosen = (priorities_N < self._priorities_M[-1]).nonzero().squeeze(1)
-        else:
-            chosen = priorities_N.argsort()[: self._size]
-        if len(chosen):
-            self._keep_smallest(priorities_N[chosen], rows_NV[chosen.to(rows_NV.device)])
-
-    def divergences(self) -> Tensor:
-        """KL of the first row of each pair from the second, pairs being neighbours."""
-        assert self._rows_MV is not None  # rows were offered
-        even_MV = self._rows_MV[: len(self._rows_MV) // 2 * 2].double()
-        first_MV, second_MV = even_MV[0::2], even_MV[1::2]
-        return (first_MV.exp() * (first_MV - second_MV)).sum(1)
-
-    def _keep_smallest(self, priorities: Tensor, rows: Tensor) -> None:
-        if self._rows_MV is not None:
-            priorities = torch.cat([self._priorities_M, priorities])
-            rows = torch.cat([self._rows_MV, rows.to(self._rows_MV)])
-        order = priorities.argsort()[: self._size]
-        self._priorities_M = priorities[order]
-        self._rows_MV = rows[order.to(rows.device)].clone()
+    require_at_least("contexts of a pairwise divergence", num_contexts, 2)
+    order_N = torch.from_numpy(np.random.default_rng(seed).random(num_contexts)).argsort()
+    sample_M = order_N[: min(2 * sample_pairs, num_contexts // 2 * 2)]  # without replacement
+    sampled_MV = torch.empty(len(sample_M), num_words, dtype=torch.float64)
+    probs_V = torch.zeros(num_words, dtype=torch.float64, device=device)
+    log_probs_V, negative_entropy, seen = probs_V.clone(), probs_V.new_zeros(()), 0
+    for log_probs_nV in blocks:
+        require_rows(log_probs_nV, num_words, seen)
+        rows_nV = log_probs_nV.double()
+        probs_nV = rows_nV.exp()
+        negative_entropy += torch.dot(probs_nV.flatten(), rows_nV.flatten())
+        probs_V += probs_nV.sum(0)
+        log_probs_V += rows_nV.sum(0)
+        here_M = (sample_M >= seen) & (sample_M < seen + len(rows_nV))
+        sampled_MV[here_M] = rows_nV[(sample_M[here_M] - seen).to(device)].cpu()
+        seen += len(rows_nV)
+    crossed = torch.dot(probs_V, log_probs_V)
+    exact = (seen * negative_entropy - crossed) / (seen * (seen - 1))
+    first_MV, second_MV = sampled_MV[0::2], sampled_MV[1::2]
+    pairs = (first_MV.exp() * (first_MV - second_MV)).sum(1)
+    error = float(pairs.std() / len(pairs) ** 0.5) if len(pairs) > 1 else None
+    return PairwiseDivergence(float(exact), float(pairs.mean()), error, seen, len(pairs))

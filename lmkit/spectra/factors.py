@@ -9,56 +9,43 @@ matrix.
 Shapes: N contexts, E embedding, V vocabulary, F = E + 2 columns of a factor.
 """
 
+from collections.abc import Iterable
+
 import torch
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 
-BLOCK_ROWS = 4096  # rows of one QR
 
-
-class FactorAccumulator:
-    """Gathers contexts and log normalisers, as a `GramAccumulator` gathers rows.
+def factor_values(
+    blocks: Iterable[tuple[Tensor, Tensor]], weight_VE: Tensor, bias_V: Tensor
+) -> Tensor:
+    """All min(N, V) singular values of log P, descending, float64 on the CPU: at most F of them
+    differ from 0.
 
     Args:
-        weight_VE: decoder weight.
-        bias_V: decoder bias.
+        blocks: contexts (n, E), and the log normaliser (n,) of each: log sum exp of its logits.
+        weight_VE, bias_V: of the decoder.
+
+    Raises: UserError for an entry that is not finite.
     """
-
-    method = "factors"
-
-    def __init__(self, weight_VE: Tensor, bias_V: Tensor) -> None:
-        weight_VE = weight_VE.detach().double()
-        self.num_columns, self.num_rows = len(weight_VE), 0
-        columns = [bias_V.detach().double(), weight_VE.new_ones(self.num_columns)]
-        right_VF = torch.cat([weight_VE, torch.stack(columns, dim=1)], dim=1)
-        _require_finite("decoder weight or bias", right_VF)
-        self._right_FF = torch.linalg.qr(right_VF, mode="r").R
-        self._left_FF = right_VF.new_zeros(0, right_VF.shape[1])
-
-    def add(self, context_NE: Tensor, log_normaliser_N: Tensor) -> None:
-        """Adds contexts; log_normaliser is log sum exp of each context's logits.
-
-        Raises: UserError for an entry that is not finite.
-        """
-        like = self._right_FF
-        left_N1 = -log_normaliser_N.detach().to(like).unsqueeze(1)
-        ones_N1 = torch.ones_like(left_N1)
-        left_NF = torch.cat([context_NE.detach().to(like), ones_N1, left_N1], dim=1)
-        _require_finite("contexts or log normalisers", left_NF)
-        for block_NF in torch.split(left_NF, BLOCK_ROWS):
-            self._left_FF = torch.linalg.qr(torch.cat([self._left_FF, block_NF]), mode="r").R
-        self.num_rows += len(left_NF)
-
-    def singular_values(self) -> Tensor:
-        """All min(N, V) singular values of log P, descending, float64 on the CPU: at most F of them
-        differ from 0.
-        """
-        count = min(self.num_rows, self.num_columns)
-        nonzero = torch.linalg.svdvals(self._left_FF @ self._right_FF.T).cpu()[:count]
-        values = torch.zeros(count, dtype=torch.float64)
-        values[: len(nonzero)] = nonzero
-        return values
+    weight_VE = weight_VE.detach().double()
+    columns = [bias_V.detach().double(), weight_VE.new_ones(len(weight_VE))]
+    right_VF = torch.cat([weight_VE, torch.stack(columns, dim=1)], dim=1)
+    _require_finite("decoder weight or bias", right_VF)
+    right_FF = torch.linalg.qr(right_VF, mode="r").R
+    left_FF, num_rows = right_VF.new_zeros(0, right_VF.shape[1]), 0
+    for context_nE, log_normaliser_n in blocks:
+        left_n1 = -log_normaliser_n.detach().to(right_FF).unsqueeze(1)
+        parts = [context_nE.detach().to(right_FF), torch.ones_like(left_n1), left_n1]
+        left_nF = torch.cat(parts, dim=1)
+        _require_finite("contexts or log normalisers", left_nF)
+        left_FF = torch.linalg.qr(torch.cat([left_FF, left_nF]), mode="r").R
+        num_rows += len(left_nF)
+    values = torch.zeros(min(num_rows, len(weight_VE)), dtype=torch.float64)
+    nonzero = torch.linalg.svdvals(left_FF @ right_FF.T).cpu()[: len(values)]
+    values[: len(nonzero)] = nonzero
+    return values
 
 
 def _require_finite(name: str, values: Tensor) -> None:

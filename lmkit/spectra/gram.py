@@ -8,6 +8,8 @@ tests/benchmarks/RESULTS.md compares it with other ways to the same values.
 Shapes: N contexts (rows), V vocabulary (columns).
 """
 
+from collections.abc import Iterable
+
 import scipy.linalg
 import torch
 from threadpoolctl import threadpool_limits
@@ -18,6 +20,7 @@ from lmkit.errors.user_error import UserError
 # Columns a panel. Smaller panels compute less in vain, until the products become slow.
 PANEL_CPU = 512
 PANEL_GPU = 2048
+COLUMNS = 4096  # at a time, where the rows' products are summed
 
 
 class GramAccumulator:
@@ -31,8 +34,6 @@ class GramAccumulator:
 
     Memory: 8 V^2 bytes + block_mb, and on a GPU again 8 V^2 in `singular_values`.
     """
-
-    method = "gram"
 
     def __init__(
         self, num_columns: int, device: str | torch.device = "cpu", block_mb: float = 128
@@ -98,6 +99,33 @@ class GramAccumulator:
         if self._waiting:
             update_upper(self._gram_VV, self._block_NV[: self._waiting])
             self._waiting = 0
+
+
+def smaller_gram(
+    blocks: Iterable[Tensor],
+    num_rows: int,
+    num_columns: int,
+    device: str | torch.device,
+    *,
+    of_columns: bool,
+) -> tuple[GramAccumulator, Tensor | None]:
+    """The products of the columns with each other; or those of the rows, and the rows, which are
+    then held. Raises: UserError as `GramAccumulator.add`.
+    """
+    gram = GramAccumulator(num_columns if of_columns else num_rows, device)
+    rows_NV, seen = None, 0
+    for rows_nV in blocks:
+        if of_columns:
+            gram.add(rows_nV)
+            continue
+        require_rows(rows_nV, num_columns, seen)  # below, rows and columns are swapped
+        rows_NV = rows_nV.new_empty(num_rows, num_columns) if rows_NV is None else rows_NV
+        rows_NV[seen : seen + len(rows_nV)] = rows_nV
+        seen += len(rows_nV)
+    if rows_NV is not None:
+        for columns_NV in torch.split(rows_NV, COLUMNS, dim=1):
+            gram.add(columns_NV.T)
+    return gram, rows_NV
 
 
 def update_upper(gram_VV: Tensor, block_NV: Tensor) -> None:

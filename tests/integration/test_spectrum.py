@@ -108,18 +108,16 @@ def test_blocks_of_contexts_are_the_first_ones_with_their_targets(trained_runs, 
 
 def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(trained_runs, monkeypatch):
     loaded = load_run(folder_of(trained_runs, "mos").path, "best", None, None)
-    windows = loaded.data.eval_batches("test")
     needed = [spectrum_bytes(loaded.model, count, "log_probs") for count in range(1, 300)]
     assert needed == sorted(needed)  # else more than those said might fit
     least = needed[56]
     monkeypatch.setattr(memory, "available_bytes", lambda device: least)
     monkeypatch.setattr(model_spectra, "available_bytes", lambda device: least)
     with pytest.raises(UserError, match="contexts=N with N at most 57"):
-        model_spectra.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+        model_spectra.require_fitting(loaded.model, 300, "log_probs")
     monkeypatch.setattr(memory, "available_bytes", lambda device: 0)
     monkeypatch.setattr(model_spectra, "available_bytes", lambda device: 0)
     with pytest.raises(UserError, match="free some memory"):
-        model_spectra.fitting_spectrum(loaded.model, windows, 300, "log_probs")
+        model_spectra.require_fitting(loaded.model, 300, "log_probs")
     monkeypatch.setattr(memory, "available_bytes", lambda device: least)
-    found = model_spectra.fitting_spectrum(loaded.model, windows, 57, "log_probs")
-    assert found.measures.num_contexts == 57
+    model_spectra.require_fitting(loaded.model, 57, "log_probs")

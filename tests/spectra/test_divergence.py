@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.divergence import DivergenceAccumulator
+from lmkit.spectra.divergence import PairwiseDivergence, pairwise_divergence
 
 V = 9
 
@@ -23,66 +23,50 @@ def plain_mean(rows: torch.Tensor) -> float:
     return total / (len(rows) * (len(rows) - 1))
 
 
-def accumulate(rows: torch.Tensor, block: int = 4, **options) -> DivergenceAccumulator:
-    accumulator = DivergenceAccumulator(V, **options)
-    for part in rows.split(block):
-        accumulator.add(part)
-    return accumulator
+def divergence(rows: torch.Tensor, block: int = 4, **options) -> PairwiseDivergence:
+    return pairwise_divergence(rows.split(block), len(rows), V, **options)
 
 
 @pytest.mark.parametrize("num_contexts", [2, 3, 25])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_exact_equals_the_double_loop(num_contexts, dtype) -> None:
     rows = log_probs(num_contexts, dtype)
-    result = accumulate(rows).result()
+    result = divergence(rows)
     assert result.exact == pytest.approx(plain_mean(rows), rel=1e-10)
     assert result.num_contexts == num_contexts
 
 
 def test_equal_distributions_have_divergence_zero() -> None:
-    result = accumulate(log_probs(1).repeat(20, 1)).result()
+    result = divergence(log_probs(1).repeat(20, 1))
     assert result.exact == pytest.approx(0, abs=1e-12)
     assert result.sampled == pytest.approx(0, abs=1e-12)
 
 
 def test_the_sampled_estimate_lies_within_its_error() -> None:
-    result = accumulate(log_probs(3000), block=37, sample_pairs=400).result()
+    result = divergence(log_probs(3000), block=37, sample_pairs=400)
     assert result.num_pairs == 400
     assert 0 < result.sampled_standard_error < 0.1 * result.exact
     assert abs(result.sampled - result.exact) < 4 * result.sampled_standard_error
 
 
-def test_the_sample_is_uniform_over_the_stream() -> None:
-    # Contexts are told apart by their first entry; each should be sampled about equally often.
-    rows = log_probs(10)
-    rows[:, 0] = torch.arange(10.0).double()
-    counts = torch.zeros(10)
-    for seed in range(600):
-        kept = accumulate(rows, block=3, sample_pairs=2, seed=seed)._sample._rows_MV
-        counts[kept[:, 0].long()] += 1
-    assert float(counts.sum()) == 600 * 4
-    assert float(counts.min()) > 240 - 5 * (600 * 0.4 * 0.6) ** 0.5
-    assert float(counts.max()) < 240 + 5 * (600 * 0.4 * 0.6) ** 0.5
-
-
 def test_the_sample_does_not_depend_on_the_blocks() -> None:
     rows = log_probs(50)
-    first = accumulate(rows, block=7, sample_pairs=5).result()
-    assert first.sampled == accumulate(rows, block=50, sample_pairs=5).result().sampled
+    first = divergence(rows, block=7, sample_pairs=5)
+    assert first.sampled == divergence(rows, block=50, sample_pairs=5).sampled
 
 
 def test_fewer_contexts_than_the_sample_asks_for() -> None:
-    result = accumulate(log_probs(5), sample_pairs=100).result()
+    result = divergence(log_probs(5), sample_pairs=100)
     assert result.num_pairs == 2
 
 
 def test_one_context_has_no_pair() -> None:
     with pytest.raises(UserError, match="at least 2"):
-        accumulate(log_probs(1)).result()
+        divergence(log_probs(1))
 
 
 def test_a_probability_of_zero_is_refused() -> None:
     rows = log_probs(6)
     rows[5, 2] = -torch.inf
     with pytest.raises(UserError, match=r"row 5 .*column 2"):
-        accumulate(rows)
+        divergence(rows)

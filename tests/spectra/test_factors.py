@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.factors import FactorAccumulator
+from lmkit.spectra.factors import factor_values
 from lmkit.spectra.measures import RESOLUTION
 
 E, V = 12, 70
@@ -23,19 +23,15 @@ def softmax_head(num_contexts: int):
 def test_equals_a_dense_svd(num_contexts) -> None:
     context_NE, weight_VE, bias_V, log_normaliser_N, log_probs_NV = softmax_head(num_contexts)
     blocks = zip(context_NE.split(17), log_normaliser_N.split(17), strict=True)
-    accumulator = FactorAccumulator(weight_VE, bias_V)
-    for block in blocks:
-        accumulator.add(*block)
-    values = accumulator.singular_values()
-    assert accumulator.num_rows == num_contexts
+    values = factor_values(blocks, weight_VE, bias_V)
     expected = torch.linalg.svdvals(log_probs_NV)
     assert len(values) == min(num_contexts, V)
     assert float((values - expected).abs().max()) <= RESOLUTION["factors"] * float(expected[0])
 
 
 def test_what_is_not_finite_is_refused() -> None:
-    accumulator = FactorAccumulator(torch.ones(5, 2), torch.zeros(5))
+    block = (torch.ones(3, 2), torch.tensor([1.0, torch.inf, 1.0]))
     with pytest.raises(UserError, match="finite"):
-        accumulator.add(torch.ones(3, 2), torch.tensor([1.0, torch.inf, 1.0]))
+        factor_values([block], torch.ones(5, 2), torch.zeros(5))
     with pytest.raises(UserError, match="decoder weight"):
-        FactorAccumulator(torch.full((5, 2), torch.nan), torch.zeros(5))
+        factor_values([], torch.full((5, 2), torch.nan), torch.zeros(5))

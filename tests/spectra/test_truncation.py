@@ -6,20 +6,15 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra import truncation
-from lmkit.spectra.truncation import Basis, RankLosses, basis_bytes, ranks_up_to
+from lmkit.spectra import gram
+from lmkit.spectra.truncation import basis_bytes, leading_vectors, rank_losses, ranks_up_to
 from tests.live_bytes import LiveBytes
 
 
 def cut(log_probs_NV, targets_N, ranks, block):
-    num_rows, num_columns = log_probs_NV.shape
-    basis = Basis(num_rows, num_columns)
-    for rows in log_probs_NV.split(block):
-        basis.add(rows)
-    losses = RankLosses(basis.vectors(ranks[-1]), ranks)
-    for rows, targets in zip(log_probs_NV.split(block), targets_N.split(block), strict=True):
-        losses.add(rows, targets)
-    return losses.result()
+    vectors_Vk = leading_vectors(log_probs_NV.split(block), *log_probs_NV.shape, ranks[-1])
+    blocks = zip(log_probs_NV.split(block), targets_N.split(block), strict=True)
+    return rank_losses(blocks, vectors_Vk, ranks)
 
 
 @pytest.mark.parametrize(("num_rows", "num_words"), [(40, 17), (17, 40)])
@@ -66,15 +61,12 @@ def test_a_softmax_loses_nothing_from_its_bound_on():
 
 @pytest.mark.parametrize("most", [50, 200])
 @pytest.mark.parametrize(("num_rows", "num_words"), [(200, 4000), (200, 240), (400, 200)])
-def test_a_basis_takes_no_more_memory_than_is_said(num_rows, num_words, most, monkeypatch):
-    small_blocks = partial(truncation.GramAccumulator, block_mb=0.01)
-    monkeypatch.setattr(truncation, "GramAccumulator", small_blocks)
+def test_the_vectors_take_no_more_memory_than_is_said(num_rows, num_words, most, monkeypatch):
+    small_blocks = partial(gram.GramAccumulator, block_mb=0.01)
+    monkeypatch.setattr(gram, "GramAccumulator", small_blocks)
     log_p = torch.log_softmax(torch.randn(num_rows, num_words), dim=1).split(1)
     with LiveBytes() as live:
-        basis = Basis(num_rows, num_words)
-        for rows in log_p:
-            basis.add(rows)
-        basis.vectors(most)
+        leading_vectors(log_p, num_rows, num_words, most)
     workspace = 8 * 2 * min(num_rows, num_words) ** 2  # of the eigensolver, which is not seen
     said = basis_bytes(num_rows, num_words, most) + 2**16
     assert said - workspace - 2**17 < live.peak <= said

@@ -17,12 +17,12 @@ import yaml
 from lmkit.cli.finetune import published_config
 from lmkit.cli.main import main
 from lmkit.results.published import CORPORA
+from lmkit.runs.array_files import final_spectrum, write_spectrum
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import identity
 from lmkit.runs.names import UNPLACED, RunNames, family_of, head_name
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
-from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 
 # Processes that a shell starts in the background ignore SIGINT, and so would all that tests start.
 for ignored, default in (

@@ -61,7 +61,7 @@ SLOW = ("lmkit.cli.check_points", "lmkit.cli.analysis")
 HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib", "mlflow"}
 # of runs, on which status commands depend, none but the module of arrays brings these either
 HEAVY_FOR_RUNS = HEAVY | {"numpy", "pandas", "hydra", "omegaconf", "scipy", "rich"}
-OF_ARRAYS = "lmkit.runs.spectrum_files"
+OF_ARRAYS = "lmkit.runs.array_files"
 
 
 def module_name(path: Path) -> str:

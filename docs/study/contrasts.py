@@ -16,10 +16,10 @@ from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import DASH
 from lmkit.results.bootstrap import over_texts
 from lmkit.results.stats import difference, holm, paired
-from lmkit.runs.analysis_files import read_arrays, write_arrays
+from lmkit.runs.array_files import read_arrays, write_arrays
 from lmkit.runs.folder import RunFolder
 
-LOSSES = "test_nll"
+LOSSES = "test_nll.npz"
 TITLES = dict(SETTINGS.values()) | {
     AT_30: "trained whole, averaged from epoch 30",
     "wikitext2_subwords_at12": "trained whole, on WikiText-2",
@@ -109,19 +109,21 @@ def measure_losses(folder: Path) -> None:
     wanted = pd.concat([runs.query(rule["sweeps"][sweep]["runs"]) for sweep in rule["primary"]])
     for path in wanted.loc[wanted["seed"].isin(rule["fresh"]), "folder"]:
         run = RunFolder(Path(path))
-        if run.best.exists() and not read_arrays(run, LOSSES):
+        if run.best.exists() and not (run.analysis / LOSSES).exists():
             loaded = load_run(run.path, "best", None, None)
             text = loaded.data.eval_batches("test")
             batches = with_bar(run.path.name, text, text.num_targets, "losses")
             losses = [nll_TB.flatten().cpu() for nll_TB in loaded.model.token_nlls(batches)]
-            write_arrays(run, LOSSES, {"nll_N": torch.cat(losses).numpy().astype(np.float16)})
+            kept = {"nll_N": torch.cat(losses).numpy().astype(np.float16)}
+            write_arrays(run.analysis / LOSSES, kept)
 
 
 def _over_texts(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, float]:
     """The interval over texts; nothing where a run's losses are not kept."""
-    kept = [[read_arrays(RunFolder(Path(path)), LOSSES).get("nll_N") for path in runs["folder"]]
-            for runs in (a, b)]  # fmt: skip
-    if any(nll is None for losses in kept for nll in losses):
+    try:
+        kept = [[read_arrays(RunFolder(Path(path)).analysis / LOSSES)["nll_N"]
+                 for path in runs["folder"]] for runs in (a, b)]  # fmt: skip
+    except FileNotFoundError:
         return {}
     found = over_texts(*(np.array(losses, np.float64) for losses in kept))._asdict()
     return {f"text_{name}": 100 * value for name, value in found.items()}

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from lmkit.runs.array_files import read_spectrum
 from lmkit.runs.checksums import checked, checked_json, parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
 _NAMES = ("head_on_*", "*_subwords*")

@@ -10,17 +10,17 @@ there. Modules import torch only once they measure: the report reads analyses wi
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from lmkit.errors.user_error import UserError, require_choice, require_count
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
+from lmkit.runs.array_files import Arrays, read_arrays
 from lmkit.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # they bring torch and matplotlib
@@ -32,8 +32,6 @@ if TYPE_CHECKING:  # they bring torch and matplotlib
     from lmkit.heads.predictor import Predictor
     from lmkit.pretrained.loading import LoadedPretrained
     from lmkit.training.language_model import LanguageModel
-
-Arrays = Mapping[str, np.ndarray]
 
 
 class Record(BaseModel):
@@ -203,4 +201,5 @@ def measured(
                 ) from None
             variant = stem.removeprefix(kind.name).replace("_", " ").strip()
             name = f"{label} ({variant})" if variant and (every_text or len(stems) > 1) else label
-            yield StoredRecord(name, record, analysis_files.read_arrays(folder, stem))
+            path = analysis_files.analysis_file(folder, stem).with_suffix(".npz")
+            yield StoredRecord(name, record, read_arrays(path) if path.exists() else {})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
+from lmkit.results.frame import analyses_in
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
-from lmkit.runs.atomic import make_folder, remove_leftovers
-from lmkit.runs.checksums import parse_json
+from lmkit.runs.array_files import write_arrays
+from lmkit.runs.atomic import Check, make_folder, remove_leftovers, unlocked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 
@@ -113,8 +114,7 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
                 make_folder(place)
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
-                _require_no_other_model(folder, checkpoint)
-                is_first = _is_first_text(analysis, folder, sha256)
+                is_first = _is_first_text(analysis, folder, checkpoint, sha256)
                 text = Text(source.text_name, sha256, is_own=is_first)
                 subject = Subject(
                     checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
@@ -154,38 +154,28 @@ def _pretrained_facts(
     }
 
 
-def _require_no_other_model(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Raises UserError if the folder holds what was measured of another model of that name."""
+def _is_first_text(
+    analysis: Analysis, folder: RunFolder, checkpoint: Checkpoint, sha256: str
+) -> bool:
+    """Whether this analysis measured the model on no other text: its files need no hash.
+
+    Raises: UserError if the folder holds what was measured of another model of that name.
+    """
+    stored, _ = analyses_in(folder)  # a damaged file may be written anew
     place = checkpoint.place
-    for file in sorted(folder.analysis.glob("*.json")):
-        try:
-            other = str(parse_json(file.read_bytes())["pretrained"]["hf"])
-        except (OSError, ValueError, KeyError):
-            continue  # a damaged one may be written anew
+    models = [each for each in stored.values() if "pretrained" in each]
+    for other in {str(each["pretrained"]["hf"]) for each in models}:
+        is_other = other != place
         if checkpoint.is_local:  # what is no folder any more may have been moved
             is_other = Path(other).is_dir() and not Path(other).samefile(place)
-        else:
-            is_other = other != place
         if is_other:
             raise UserError(
                 f"{folder.path} holds what was measured of {other}: give {place} another folder "
                 f"with out=FOLDER"
             )
-
-
-def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:
-    """Whether this analysis measured the model on no other text: its files need no hash."""
-    for stem in analysis_files.analysis_stems(folder, analysis.name):
-        try:
-            stored = analysis_files.read_analysis(
-                folder, stem, kind=analysis.name, schema_version=analysis.version
-            )
-        except UserError:
-            continue  # a damaged one may be written anew
-        text = (stored or {}).get("measured_on") or {}
-        if text.get("sha256", sha256) != sha256:
-            return False
-    return True
+    kind = {"kind": analysis.name, "schema_version": analysis.version}
+    texts = [each["measured_on"] for each in stored.values() if kind.items() <= each.items()]
+    return all(text["sha256"] == sha256 for text in texts if text["is_own"])
 
 
 def _stored(
@@ -193,14 +183,14 @@ def _stored(
     subject: Subject,
     checkpoint: str,
     about: dict[str, Any],
-    before_rename: Callable[[], None] | None = None,
+    check: Check = unlocked,
 ) -> MeasuredSubject:
     """Measures, and writes `analysis/<stem>.json`, and `.npz` where there are arrays.
 
     Args:
         checkpoint: the one that is measured.
         about: further facts of a pretrained model.
-        before_rename: raises where the weights are no longer those of the folder.
+        check: raises where the weights are no longer those of the folder.
 
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
@@ -208,18 +198,18 @@ def _stored(
     last = "last" if checkpoint == "last" else ""
     names = (analysis.name, analysis.variant(outcome.record), last)
     stem = "_".join(filter(None, names)) + subject.text.suffix
+    path = analysis_files.analysis_file(subject.folder, stem)
     if outcome.arrays:  # first: the record says that both are there
-        analysis_files.write_arrays(subject.folder, stem, outcome.arrays, before_rename)
-    analysis_files.write_analysis(
-        subject.folder,
-        stem,
-        {"measured_on": subject.text._asdict(), **about, **outcome.record.model_dump()},
-        kind=analysis.name,
-        schema_version=analysis.version,
-        checkpoint=checkpoint,
-        averaged=subject.averaged,
-        before_rename=before_rename,
-    )
-    print(f"written: {analysis_files.analysis_file(subject.folder, stem)}")
+        write_arrays(path.with_suffix(".npz"), outcome.arrays, check)
+    content = {
+        "schema_version": analysis.version,
+        "kind": analysis.name,
+        "checkpoint": checkpoint,
+        "averaged": subject.averaged,
+        "measured_on": subject.text._asdict(),
+    }
+    content |= about | outcome.record.model_dump()
+    analysis_files.write_analysis(subject.folder, stem, content, check)
+    print(f"written: {path}")
     name = subject.name + subject.text.suffix
     return MeasuredSubject(subject.folder, stem, StoredRecord(name, *outcome))

@@ -7,7 +7,7 @@ is the index in a split of the word to be predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -102,10 +102,11 @@ class Predictions(Analysis):
 
         if subject.run is None:
             model = PretrainedReader(subject.loaded_pretrained, subject.text.name, TOP)
-            return Recorded(self._measured(model, []))
+            return Recorded(self._measured(model, None, np.empty(0)))
         of_run = SplitReader(subject.run, self.split, TOP)
-        better, worse = self._margins(of_run)
-        return Recorded(self._measured(of_run, better, worse))
+        other = self._compared(of_run)
+        margins = np.empty(0) if other is None else of_run.log_probs - other.log_probs
+        return Recorded(self._measured(of_run, other, margins))
 
     def lines(self, record: PredictionsRecord) -> list[str]:
         lines = [_line(each) for each in record.contexts[:SHOWN]]
@@ -119,18 +120,19 @@ class Predictions(Analysis):
         return lines
 
     def _measured(
-        self, reader: TextReader, better: Sequence[int], worse: Sequence[int] = ()
+        self, reader: TextReader, other: SplitReader | None, margins: np.ndarray
     ) -> PredictionsRecord:
         contexts = self._contexts(reader)
+        better, worse = largest_margins(margins, self.margins)
         hits = random_positions(reader.tokens, self.hits, self.seed)
         positions = [c.position for c in contexts if c.position is not None]
         expected = reader.next_words([*positions, *hits, *better, *worse])
         ranks = [rank for at in hits if (rank := expected[at].target_rank) is not None]
-        other = self._other if better else None
-        theirs = {} if other is None else other.next_words([*better, *worse])
+        theirs = np.empty(0) if other is None else other.log_probs
 
-        def margins(chosen: Sequence[int]) -> list[Prediction]:
-            return [_margin(at, expected, theirs, reader) for at in chosen]
+        def compared(chosen: Sequence[int]) -> list[Prediction]:
+            nats = {at: (float(margins[at - 1]), float(theirs[at - 1])) for at in chosen}
+            return [_margin(at, expected[at], *nats[at], reader) for at in chosen]
 
         return PredictionsRecord(
             split=reader.split,
@@ -148,9 +150,9 @@ class Predictions(Analysis):
                 )
                 for context in contexts
             ],
-            compared_with=None if other is None else other.run.folder.path.name,
-            better=margins(better),
-            worse=margins(worse),
+            compared_with=None if other is None else other.name,
+            better=compared(better),
+            worse=compared(worse),
         )
 
     def _contexts(self, reader: TextReader) -> list[Context]:
@@ -164,13 +166,13 @@ class Predictions(Analysis):
         contexts += [Context(f"random {position}", "random", position) for position in drawn]
         return list({context.name: context for context in contexts}.values())
 
-    def _margins(self, reader: SplitReader) -> tuple[list[int], list[int]]:
-        """Positions at which the run is much better, and much worse, than the other one."""
-        if self._other_run is None:
-            return [], []
+    def _compared(self, reader: SplitReader) -> SplitReader | None:
+        """The run that this one is compared with; None: none, or it is that run."""
+        if self._other_run is None or not self.margins:
+            return None
         path = self._other_run.folder.path
         if path.resolve() == reader.run.folder.path.resolve():
-            return [], []
+            return None
         if self._other is None:
             try:
                 self._other = reader.reader_of(self._other_run)
@@ -178,7 +180,7 @@ class Predictions(Analysis):
                 raise UserError(f"compared_with={path}: {error}") from None
         if not reader.reads_as(self._other):
             raise UserError(f"compared_with={path} is a run on another corpus")
-        return largest_margins(reader.log_probs, self._other.log_probs, self.margins)
+        return self._other
 
 
 def _prediction(context: Context, expected: NextWords, reader: TextReader) -> Prediction:
@@ -197,17 +199,12 @@ def _prediction(context: Context, expected: NextWords, reader: TextReader) -> Pr
 
 
 def _margin(
-    position: int,
-    ours: Mapping[int, NextWords],
-    theirs: Mapping[int, NextWords],
-    reader: TextReader,
+    position: int, expected: NextWords, margin: float, theirs: float, reader: TextReader
 ) -> Prediction:
-    """A context with the margin of the model over the other one."""
-    found = _prediction(Context(f"margin {position}", "margin", position), ours[position], reader)
-    prob, other_prob = found.target_prob, theirs[position].target_prob
-    ratio = prob / other_prob if prob and other_prob else 0.0
-    margin = math.log(ratio) if 0 < ratio < math.inf else None
-    return found.model_copy(update={"other_prob": other_prob, "margin_nats": margin})
+    """A context with the margin of the model over the other one, and that one's log-probability."""
+    found = _prediction(Context(f"margin {position}", "margin", position), expected, reader)
+    nats = margin if math.isfinite(margin) else None
+    return found.model_copy(update={"other_prob": math.exp(theirs), "margin_nats": nats})
 
 
 def _line(found: Prediction) -> str:
@@ -277,18 +274,15 @@ def random_positions(tokens: np.ndarray, count: int, seed: int) -> list[int]:
     return sorted(positions)
 
 
-def largest_margins(
-    log_probs: np.ndarray, other_log_probs: np.ndarray, count: int
-) -> tuple[list[int], list[int]]:
-    """Positions with the largest margins in nats, both ways, of the first model over the second on
-    the true word; the largest first (as Yang et al. 2018 looked for where MoS beats softmax).
+def largest_margins(margins: np.ndarray, count: int) -> tuple[list[int], list[int]]:
+    """Positions with the largest margins in nats over another model on the true word, both ways;
+    the largest first (as Yang et al. 2018 looked for where MoS beats softmax).
 
     Args:
-        log_probs: of the words at positions 1, 2, ... (num_tokens - 1,).
+        margins: of the words at positions 1, 2, ... (num_tokens - 1,).
     """
-    order = np.argsort(other_log_probs - log_probs, kind="stable")
-    better, worse = order[:count], order[::-1][:count]
-    return (better + 1).tolist(), (worse + 1).tolist()
+    order = np.argsort(-margins, kind="stable") + 1
+    return order[:count].tolist(), order[::-1][:count].tolist()
 
 
 def last_words(context: Context, tokens: np.ndarray, tokenizer: Tokenizer) -> str:

@@ -27,12 +27,12 @@ from lmkit.measures.model_spectra import (
 )
 from lmkit.measures.perplexity import Perplexity, perplexity, text_content
 from lmkit.presentation.quantities import perplexity_text
+from lmkit.runs.array_files import final_spectrum, write_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
-from lmkit.runs.spectrum_files import final_spectrum, write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mib
 from lmkit.training.checkpoint_files import load_checkpoint

@@ -33,9 +33,8 @@ from lmkit.data.windows import Batch
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation, trainable
 from lmkit.measures.contexts import ContextBlock, context_blocks
+from lmkit.spectra.gram import GramAccumulator
 from lmkit.spectra.measures import measure
-
-PANEL = 4096  # columns converted to float64 at a time
 
 
 class LogitUpdate(NamedTuple):
@@ -134,14 +133,11 @@ def _factors(head: Head) -> int:
 
 def _rank(update_NV: Tensor) -> int | None:
     """Press rank, from the Gram matrix of the smaller side in float64."""
-    dtype, (num_rows, num_columns) = update_NV.dtype, update_NV.shape
-    wide = update_NV if num_rows <= num_columns else update_NV.T
-    gram = wide.new_zeros(len(wide), len(wide), dtype=torch.float64)
-    for panel in torch.split(wide, PANEL, dim=1):
-        columns = panel.double()
-        gram.addmm_(columns, columns.T)
-    values = torch.linalg.eigvalsh(gram).clamp_(min=0).sqrt_().flip(0)
-    return measure(values, num_rows, num_columns, dtype, "gram").press_rank
+    num_rows, num_columns = update_NV.shape
+    gram = GramAccumulator(min(update_NV.shape), update_NV.device)
+    gram.add(update_NV if num_rows >= num_columns else update_NV.T)
+    values = gram.singular_values()
+    return measure(values, num_rows, num_columns, update_NV.dtype, "gram").press_rank
 
 
 UPDATE_CONTEXTS = 2000  # at most, whose change by a step is measured

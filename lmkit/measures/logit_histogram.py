@@ -12,10 +12,9 @@ from torch import Tensor
 
 from lmkit.data.windows import Batch
 from lmkit.heads.predictor import Predictor, exact_evaluation
-from lmkit.measures.contexts import context_blocks
+from lmkit.measures.contexts import ContextBlock, context_blocks
 
 CURVE_POINTS = 401
-_CHUNK = 2**22  # logits at once; float32 counts exactly up to 2^24
 
 
 class LogitHistogram(NamedTuple):
@@ -33,18 +32,18 @@ def model_logits(
 ) -> LogitHistogram:
     """The logits of the first `num_contexts` contexts, state carried from the first batch on.
 
-    The contexts (N, D) are kept, and their N*K*V logits computed twice: for the range and to count.
+    The contexts (N, D) are kept, and their N*K*V logits computed twice: for the range and to count,
+    in blocks that float32 counts exactly.
     """
-    blocks = context_blocks(model, batches, num_contexts)
-    hidden_ND = torch.cat([hidden_1ND[0] for hidden_1ND, _ in blocks])
+    blocks = list(context_blocks(model, batches, num_contexts))
     low, high = torch.inf, -torch.inf
-    for logits in _chunks(model, hidden_ND):
+    for logits in _logits(model, blocks):
         smallest, largest = map(float, torch.aminmax(logits))
         low, high = min(low, smallest), max(high, largest)
     if low == high:  # an untrained decoder of zeros
         low, high = low - 0.5, high + 0.5
     counts = torch.zeros(num_bins, dtype=torch.float64)
-    for logits in _chunks(model, hidden_ND):
+    for logits in _logits(model, blocks):
         counts += torch.histc(logits, num_bins, low, high).double().cpu()
     edges = torch.linspace(low, high, num_bins + 1, dtype=torch.float64)
     density = counts / counts.sum() / (edges[1:] - edges[:-1])
@@ -52,16 +51,14 @@ def model_logits(
     with exact_evaluation(model):
         transformed = model.head.transform_curve(logit.to(model.device)).cpu()
     return LogitHistogram(
-        len(hidden_ND),
+        num_contexts,
         {"edges": edges.tolist(), "density": density.tolist()},
         {"logit": logit.tolist(), "transformed": transformed.tolist()},
     )
 
 
-def _chunks(model: Predictor, hidden_ND: Tensor) -> Iterator[Tensor]:
+def _logits(model: Predictor, blocks: Iterable[ContextBlock]) -> Iterator[Tensor]:
     """Logits (..., V) before the transform, of a few contexts at a time."""
-    head = model.head
-    rows = max(1, _CHUNK // (head.mixture.num_components * len(head.decoder_bias)))
-    for part_nD in torch.split(hidden_ND, rows):
+    for hidden_1ND, _ in blocks:
         with exact_evaluation(model):
-            yield from head.logit_chunks(part_nD.unsqueeze(1))
+            yield from model.head.logit_chunks(hidden_1ND)

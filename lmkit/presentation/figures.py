@@ -7,7 +7,7 @@ style sheet, which has a light and a dark value for each.
 
 import io
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
 from pathlib import Path
@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.scale import LogTransform, SymmetricalLogTransform
 from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, StrMethodFormatter
 
-from lmkit.runs.atomic import replace_text
+from lmkit.runs.atomic import Check, replace_text, unlocked
 from lmkit.runs.metrics import Row
 
 INK, GRID, PAPER = "#1b1b1e", "#d9d9de", "#fefefe"
@@ -175,12 +175,12 @@ def transform_curve(logits: np.ndarray, transformed: np.ndarray, title: str) -> 
     return drawn
 
 
-def save(drawn: Figure, path: Path, before_rename: Callable[[], None] | None = None) -> None:
+def save(drawn: Figure, path: Path, check: Check = unlocked) -> None:
     """Writes SVG, atomically; the same figure gives the same file.
 
-    `before_rename` runs once the content is on disk; an exception from it cancels the writing.
+    `check` runs once the content is on disk; an exception from it cancels the writing.
     """
-    replace_text(path, to_svg(drawn, path.stem), before_rename)
+    replace_text(path, to_svg(drawn, path.stem), check)
 
 
 def to_svg(drawn: Figure, key: str) -> str:

@@ -20,9 +20,9 @@ from lmkit.presentation.figures import (
 )
 from lmkit.report.page import PANEL, PageFigure
 from lmkit.results.published import published_curves
+from lmkit.runs.array_files import final_spectrum, read_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
 
 MOST_LINES = 12  # of a figure
 _BEYOND = 1.5  # of our epochs: where the curves of others end

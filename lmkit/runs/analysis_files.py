@@ -10,22 +10,15 @@ another text has a name of its own, `rank_test_log_probs_33320@1f0c52ab`, and ne
 run's.
 """
 
-from __future__ import annotations
-
-import io
 import re
-import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import make_folder, replace_bytes
-from lmkit.runs.checksums import checked, checked_json, read_json, unchecked
+from lmkit.runs.atomic import Check, make_folder, replace_bytes, unlocked
+from lmkit.runs.checksums import checked_json, read_json
 from lmkit.runs.folder import RunFolder
-
-if TYPE_CHECKING:  # listing runs does not wait for it
-    import numpy as np
 
 Content = dict[str, Any]  # plain data, as JSON holds it
 MEASURE_AGAIN = "remove it and measure again"  # where a file is damaged
@@ -60,69 +53,20 @@ def analysis_stems(run: RunFolder, kind: str, *, every_text: bool = False) -> li
 
 
 def write_analysis(
-    run: RunFolder,
-    stem: str,
-    content: Mapping[str, Any],
-    *,
-    kind: str,
-    schema_version: int,
-    checkpoint: str,
-    averaged: bool,
-    before_rename: Callable[[], None] | None = None,
+    run: RunFolder, stem: str, content: Mapping[str, Any], check: Check = unlocked
 ) -> None:
     """Writes what was measured, replacing any earlier file.
 
     Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
-        not finite; what `before_rename` raises.
+        not finite; what `check` raises.
     """
-    head = {
-        "schema_version": schema_version,
-        "kind": kind,
-        "checkpoint": checkpoint,
-        "averaged": averaged,
-    }
     path = analysis_file(run, stem)
     try:
-        data = checked_json({**head, **content}, indent=1, allow_nan=False)
+        data = checked_json(content, indent=1, allow_nan=False)
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
     make_folder(path.parent)
-    replace_bytes(path, data, before_rename)
-
-
-def write_arrays(
-    run: RunFolder,
-    stem: str,
-    arrays: Mapping[str, np.ndarray],
-    before_rename: Callable[[], None] | None = None,
-) -> None:
-    """Writes the arrays of a measurement beside its file, replacing any earlier ones."""
-    import numpy as np
-
-    archive = io.BytesIO()
-    np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]  # an option named as an array
-    make_folder(run.analysis)
-    path = analysis_file(run, stem).with_suffix(".npz")
-    replace_bytes(path, checked(archive.getvalue()), before_rename)
-
-
-def read_arrays(run: RunFolder, stem: str) -> dict[str, np.ndarray]:
-    """The arrays of a measurement; none where there is no such file.
-
-    Raises: UserError naming the file when it is damaged.
-    """
-    import numpy as np
-
-    path = analysis_file(run, stem).with_suffix(".npz")
-    try:
-        with np.load(io.BytesIO(unchecked(path.read_bytes())), allow_pickle=False) as arrays:
-            return dict(arrays)
-    except FileNotFoundError:
-        return {}
-    except OSError as error:
-        raise UserError(f"cannot read {path}: {error.strerror}") from error
-    except (ValueError, EOFError, zipfile.BadZipFile) as error:
-        raise UserError(f"{path} is damaged: {error}; {MEASURE_AGAIN}") from None
+    replace_bytes(path, data, check)
 
 
 def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) -> Content | None:

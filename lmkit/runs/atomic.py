@@ -27,9 +27,15 @@ from lmkit.errors.user_error import UserError
 if TYPE_CHECKING:  # only for the type checker
     from _typeshed import ReadableBuffer
 
+Check = Callable[[], object]  # raises LockLost once the run is another process's
+
 _NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
+
+
+def unlocked() -> None:
+    """The check of what no lock protects."""
 
 
 class AlreadyPublished(UserError):  # noqa: N818
@@ -37,47 +43,41 @@ class AlreadyPublished(UserError):  # noqa: N818
 
 
 def replace_atomically(
-    path: Path,
-    write: Callable[[BinaryIO], object],
-    before_rename: Callable[[], None] | None = None,
+    path: Path, write: Callable[[BinaryIO], object], check: Check = unlocked
 ) -> None:
     """Replaces the content of `path` by what `write` writes into the file that it is given.
 
     A process that is killed leaves the old content or the new one, and at most a temporary file
     for `remove_leftovers`. On an error the old content stays and the temporary file is removed.
-    `before_rename` runs once the new content is on disk; an exception from it cancels the
-    replacement. A run checks there that it still holds its lock.
+    `check` runs once the new content is on disk; an exception from it cancels the replacement.
 
     Raises: UserError naming `path` when the disk is full or the file cannot be written.
     """
-    with written_beside(path, write) as temporary:
-        _rename(temporary, path, before_rename)
+    with written_beside(path, write) as temporary, _naming_once_checked(path, check):
+        os.replace(temporary, path)
 
 
-def replace_text(path: Path, text: str, before_rename: Callable[[], None] | None = None) -> None:
+def replace_text(path: Path, text: str, check: Check = unlocked) -> None:
     """Replaces the content of `path` by `text` in UTF-8, as `replace_atomically` does."""
-    replace_bytes(path, text.encode(), before_rename)
+    replace_bytes(path, text.encode(), check)
 
 
-def replace_bytes(
-    path: Path, content: bytes, before_rename: Callable[[], None] | None = None
-) -> None:
+def replace_bytes(path: Path, content: bytes, check: Check = unlocked) -> None:
     """Replaces the content of `path` by `content`, as `replace_atomically` does."""
-    replace_atomically(path, lambda file: file.write(content), before_rename)
+    replace_atomically(path, lambda file: file.write(content), check)
 
 
-def replace_by_link(
-    source: Path, path: Path, before_rename: Callable[[], None] | None = None
-) -> None:
+def replace_by_link(source: Path, path: Path, check: Check = unlocked) -> None:
     """Makes `path` a second name of the file `source`, in place of what was there.
 
-    Raises: UserError naming `path` when that cannot be done; what `before_rename` raises.
+    Raises: UserError naming `path` when that cannot be done; what `check` raises.
     """
     temporary = _temporary_name(path)
     try:
         with _naming(path):
             link_exclusively(source, temporary)
-        _rename(temporary, path, before_rename)
+        with _naming_once_checked(path, check):
+            os.replace(temporary, path)
     finally:
         _remove(temporary)  # renaming one name of a file to another leaves both
 
@@ -90,45 +90,37 @@ def make_folder(folder: Path) -> None:
         raise UserError(f"cannot make the folder {folder}: {error.strerror}") from error
 
 
-def set_aside(path: Path, aside: Path, before_rename: Callable[[], None] | None = None) -> None:
-    """Renames `path` to `aside`. Raises: UserError naming either; what `before_rename` raises."""
-    _rename(path, aside, before_rename)  # syncs the new name before the one that goes
+def set_aside(path: Path, aside: Path, check: Check = unlocked) -> None:
+    """Renames `path` to `aside`. Raises: UserError naming either; what `check` raises."""
+    with _naming_once_checked(aside, check):  # syncs the new name before the one that goes
+        os.replace(path, aside)
     with _naming(path):
         sync_folder(path.parent)
 
 
-def publish(path: Path, content: bytes, before_link: Callable[[], None] | None = None) -> None:
+def publish(path: Path, content: bytes, check: Check = unlocked) -> None:
     """Writes `content` to `path` once: of many processes that try, one succeeds.
 
-    `before_link` runs once the content is on disk; an exception from it cancels the publication.
+    `check` runs once the content is on disk; an exception from it cancels the publication.
 
     Raises: AlreadyPublished when `path` exists; UserError naming it when it cannot be written.
     """
-    with written_beside(path, lambda file: file.write(content)) as temporary:
-        if before_link is not None:
-            before_link()
-        try:
-            is_first = link_exclusively(temporary, path)
-        except FileNotFoundError as error:
-            if before_link is not None:
-                before_link()
-            raise _cannot_write(path, error) from error
-        if not is_first:
+    writing = written_beside(path, lambda file: file.write(content))
+    with writing as temporary, _naming_once_checked(path, check):
+        if not link_exclusively(temporary, path):
             raise AlreadyPublished(f"{path} is there already: another process has published it")
-        with _naming(path):
-            sync_folder(path.parent)
 
 
 class Appender:
     """Appends to one file, even if another has taken its name.
 
     Args:
-        descriptor: of the file, open for writing; a copy of it is kept until the object is gone.
+        descriptor: of the file, open for writing; closed once the object is gone.
         path: for messages.
     """
 
     def __init__(self, descriptor: int, path: Path) -> None:
-        self._path, self._descriptor = path, os.dup(descriptor)
+        self._path, self._descriptor = path, descriptor
         weakref.finalize(self, os.close, self._descriptor)
 
     def append(self, content: bytes) -> None:
@@ -152,22 +144,17 @@ class Appender:
                 raise
 
 
-def replace_to_append(
-    path: Path, content: bytes, before_rename: Callable[[], None] | None = None
-) -> Appender:
+def replace_to_append(path: Path, content: bytes, check: Check = unlocked) -> Appender:
     """Replaces the content of `path` as `replace_atomically` does.
 
     Returns: what appends to this new file, and never to one that takes its name later.
     """
-    appenders = []
-
-    def write(file: BinaryIO) -> None:
-        file.write(content)
+    writing = written_beside(path, lambda file: file.write(content))
+    with writing as temporary, _naming_once_checked(path, check):
         # before the file has its name, which may be another's afterwards
-        appenders.append(Appender(file.fileno(), path))
-
-    replace_atomically(path, write, before_rename)
-    return appenders[0]
+        appender = Appender(os.open(temporary, os.O_WRONLY | os.O_CLOEXEC), path)
+        os.replace(temporary, path)
+    return appender
 
 
 @contextmanager
@@ -212,16 +199,15 @@ def link_exclusively(source: Path, target: Path) -> bool:
     return True
 
 
-def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None) -> None:
+def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
     """Removes the temporary files of killed and suspended processes, in `folder` and below.
 
     Only the holder of the lock on what is written there may call this, before it writes.
 
-    Raises: UserError naming a file that cannot be removed; what `check_lock` raises.
+    Raises: UserError naming a file that cannot be removed; what `check` raises.
     """
     leftovers = list(folder.rglob(".*.tmp"))
-    if check_lock is not None:
-        check_lock()  # checked afterwards, so that no file of a new lock holder is among them
+    check()  # afterwards, so that no file of a new lock holder is among them
     for temporary in leftovers:
         try:
             temporary.unlink(missing_ok=True)
@@ -229,28 +215,28 @@ def remove_leftovers(folder: Path, check_lock: Callable[[], None] | None = None)
             raise UserError(f"cannot remove {temporary}: {error.strerror}") from error
 
 
-def remove_unless_lost(path: Path, check_lock: Callable[[], None]) -> None:
+def remove_unless_lost(path: Path, check: Check) -> None:
     """Removes the file `path` if it exists and the lock is held.
 
     The file is first renamed to a temporary one, and deleted once the lock has been checked again.
     So a process that was suspended after the first check puts back whatever has the name by then,
     and a killed one leaves a file for `remove_leftovers`.
 
-    Raises: UserError naming `path` when it cannot be removed; what `check_lock` raises.
+    Raises: UserError naming `path` when it cannot be removed; what `check` raises.
     """
     temporary = _temporary_name(path)
-    check_lock()
+    check()
     try:
         os.rename(path, temporary)
         try:
-            check_lock()
+            check()
         except BaseException:
             link_exclusively(temporary, path)
             raise
         finally:
             temporary.unlink(missing_ok=True)
     except FileNotFoundError:
-        check_lock()
+        check()
     except OSError as error:
         raise UserError(f"cannot remove {path}: {error.strerror}") from error
 
@@ -271,15 +257,18 @@ def _temporary_name(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.urandom(8).hex()}.tmp")
 
 
-def _rename(temporary: Path, path: Path, before_rename: Callable[[], None] | None) -> None:
-    if before_rename is not None:
-        before_rename()
+@contextmanager
+def _naming_once_checked(path: Path, check: Check) -> Iterator[None]:
+    """Checks the lock before the block gives a temporary file the name `path`, and syncs it after.
+
+    Raises: UserError naming `path` for an OSError.
+    """
+    check()
     with _naming(path):
         try:
-            os.replace(temporary, path)
+            yield
         except FileNotFoundError:
-            if before_rename is not None:
-                before_rename()  # the next holder of the lock removes the temporary file
+            check()  # the next holder of the lock removes the temporary file
             raise
         sync_folder(path.parent)
 

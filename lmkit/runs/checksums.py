@@ -3,7 +3,12 @@
 A JSON file holds it as its last key. Other files hold it in a last line, which is a comment in YAML
 and ignored by readers of zip archives (`torch.load`, `np.load`). Otherwise a bit flipped by a disk
 or a network would be read as a number: torch checks no CRC.
+
+A checksum shows that a file is unchanged, not that lmkit wrote it. So a JSON file is read as a
+typed record: a value of the wrong type would fail only later, in figures and tests.
 """
+
+from __future__ import annotations
 
 import hashlib
 import io
@@ -11,10 +16,16 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, cast
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar, cast
 
 from lmkit.errors.user_error import UserError
+
+if TYPE_CHECKING:  # it takes a while
+    from pydantic import TypeAdapter
+
+_Record = TypeVar("_Record")
 
 KEY = "content_sha256"  # of a JSON file
 
@@ -81,6 +92,46 @@ def read_json(path: Path, schema_version: int, mend: str) -> dict[str, Any]:
             f"{'update lmkit' if newer else mend}"
         )
     return content
+
+
+def typed(record: type[_Record], content: bytes | str) -> _Record:
+    """The record with these fields; further ones of `content` are not read.
+
+    Args:
+        record: a dataclass or NamedTuple of plain data and of others like it.
+        content: JSON, in which a list may stand for a tuple, yet "1" is no number.
+
+    Raises: ValueError naming a field that is missing or of another type.
+    """
+    from pydantic import ValidationError
+
+    kind: Any = record
+    try:
+        made: _Record = _adapter(kind).validate_json(content, strict=True)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        where = ".".join(map(str, first["loc"])) or "it"
+        raise ValueError(f"{where}: {first['msg']}") from None
+    return made
+
+
+def read_record(
+    record: type[_Record], path: Path, *, schema_version: int, mend: str, without: str
+) -> _Record:
+    """The record that a JSON file with a checksum holds.
+
+    Args:
+        mend: what the user should do if the file is damaged or of an earlier version.
+        without: what the user is told if there is no file.
+
+    Raises: UserError naming `path`.
+    """
+    try:
+        return typed(record, json.dumps(read_json(path, schema_version, mend)))
+    except FileNotFoundError:
+        raise UserError(f"{path} is missing{without}") from None
+    except ValueError as error:
+        raise UserError(f"{path} is damaged: {error}; {mend}") from None
 
 
 def write_checked(file: BinaryIO, write: Callable[[BinaryIO], object]) -> None:
@@ -166,3 +217,10 @@ def _require_checksum(content: dict[str, Any]) -> None:
 
 def _other_content() -> ValueError:
     return ValueError("its content is not what was written, as its checksum shows")
+
+
+@cache
+def _adapter(record: Any) -> TypeAdapter[Any]:
+    from pydantic import TypeAdapter
+
+    return TypeAdapter(record)

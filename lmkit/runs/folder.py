@@ -13,7 +13,7 @@ plain YAML and CSV. Every other file has its own version. All files with results
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -21,15 +21,21 @@ from typing import Any, Literal
 import yaml
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import make_folder, remove_leftovers, replace_bytes, set_aside
-from lmkit.runs.checksums import checked, checked_json, unchecked
+from lmkit.runs.atomic import (
+    Check,
+    make_folder,
+    remove_leftovers,
+    replace_bytes,
+    set_aside,
+    unlocked,
+)
+from lmkit.runs.checksums import checked, checked_json, read_record, unchecked
 from lmkit.runs.identity import RunIdentity, differences, without_defaults
 from lmkit.runs.lock import Locks, is_held
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION as RESULT_VERSION
 from lmkit.runs.result import Budget, Result
 from lmkit.runs.source import code_sha256
-from lmkit.runs.typed import read_record
 
 SCHEMA_VERSION = 3  # of identity.json
 _RESTORED = "the run's command restores it from a checkpoint"
@@ -103,7 +109,7 @@ class RunFolder:
         config_yaml: str,
         identity: RunIdentity,
         names: RunNames,
-        check_lock: Callable[[], None] | None = None,
+        check_lock: Check = unlocked,
     ) -> None:
         """Makes the folder, or prepares an unfinished one to resume. The caller holds the lock.
 
@@ -136,7 +142,7 @@ class RunFolder:
         # Written last: a folder with this file is a prepared one.
         self.write_config(config_yaml, check_lock)
 
-    def write_config(self, config_yaml: str, check_lock: Callable[[], None] | None = None) -> None:
+    def write_config(self, config_yaml: str, check_lock: Check = unlocked) -> None:
         """Writes `config.yaml`, unless it is there with this content.
 
         Raises: UserError when it cannot be written; LockLost, by `check_lock`.
@@ -206,7 +212,7 @@ class RunFolder:
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
-    def reopen(self, check_lock: Callable[[], None] | None = None) -> None:
+    def reopen(self, check_lock: Check = unlocked) -> None:
         """Makes a finished run unfinished, to resume under a larger budget.
 
         The caller holds the lock. The result is kept as `result-epoch<N>.json`, and what analyses

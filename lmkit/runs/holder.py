@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from lmkit.runs.typed import typed
+from lmkit.runs.checksums import typed
 
 
 class Holder(NamedTuple):

@@ -23,6 +23,7 @@ from __future__ import annotations
 import logging
 import os
 import stat
+import threading
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -30,13 +31,13 @@ from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import link_exclusively, make_folder, written_beside
-from lmkit.runs.heartbeat import Heartbeat, remove_probes, server_time_s
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
 
 STALE_AFTER_S = 180.0
 HELD = 69  # exit status of a command whose run another process trains or has taken over
 _HEARTBEATS = 12  # per `stale_after_s`
 _DAMAGED = "damaged"
+_PROBE = ".clock."  # the names of files that ask the server for the time begin so
 
 log = logging.getLogger(__name__)
 
@@ -60,13 +61,42 @@ class LockState(NamedTuple):
     holder: Holder | None  # None if the file cannot be parsed
     stamp_ns: int  # of the last heartbeat, by the file server's clock
     age_s: float  # since then; below 0 if that clock was set back
-    seems_gone: Gone | None
+    gone: Gone | None  # why the holder no longer counts, as far as a single check can tell
 
-    @property
-    def gone(self) -> str | None:
-        """Why the holder no longer counts, as far as a single check can tell; None while it
-        does."""
-        return self.seems_gone.why if self.seems_gone else None
+
+class Heartbeat:
+    """Stamps the file at `path` every `interval_s` seconds, until `stop`.
+
+    It holds on to the file itself, whatever happens to its name: a file that has since taken its
+    place is never stamped.
+    """
+
+    def __init__(self, path: Path, interval_s: float) -> None:
+        self._descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        self._interval_s = interval_s
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="heartbeat", daemon=True)
+        self._thread.start()
+
+    def beat(self) -> float:
+        """Stamps the file now; the time, in seconds since 1970, by the file server's clock.
+
+        Raises: OSError when it cannot be stamped.
+        """
+        os.utime(self._descriptor)  # without a time: the server's now
+        return os.fstat(self._descriptor).st_mtime
+
+    def stop(self) -> None:
+        """Ends the heartbeat; no stamp is given after this returns."""
+        self._stopping.set()
+        self._thread.join()
+        os.close(self._descriptor)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(self._interval_s):
+            # The server may be back later. A holder replaced meanwhile finds another token there.
+            with suppress(OSError):
+                self.beat()
 
 
 class RunLock:
@@ -169,7 +199,7 @@ class RunLock:
             for other in self.path.parent.iterdir():
                 if other.name.startswith(litter):
                     state = look_at(other, now_s, self._stale_after_s, me)
-                    if state is not None and state.seems_gone is not None:
+                    if state is not None and state.gone is not None:
                         other.unlink()
 
     def __enter__(self) -> RunLock:
@@ -237,6 +267,31 @@ class Locks:
         return lock.name in self.names and is_held(lock, self._now_s)
 
 
+def server_time_s(folder: Path) -> float:
+    """Now, in seconds since 1970, by the clock that stamps the files in `folder`.
+
+    Raises: OSError when no file can be made there.
+    """
+    probe = folder / f"{_PROBE}{os.urandom(8).hex()}.tmp"
+    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
+    try:
+        return os.fstat(descriptor).st_mtime
+    finally:
+        os.close(descriptor)
+        probe.unlink(missing_ok=True)
+
+
+def remove_probes(folder: Path) -> None:
+    """Removes what processes left that were killed while they asked for the server's time.
+
+    One that is asking holds its file open, and no longer needs its name.
+
+    Raises: OSError when one cannot be removed.
+    """
+    for probe in folder.glob(f"{_PROBE}*"):
+        probe.unlink(missing_ok=True)
+
+
 def _now_s(folder: Path) -> float:
     try:
         return server_time_s(folder)
@@ -253,10 +308,12 @@ def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_afte
         state = look_at(path, heartbeat.beat(), stale_after_s, me)
         if state is None:
             continue
-        if state.seems_gone is None:
+        if (gone := state.gone) is None:
             raise LockHeld(_held(path, state))
-        if not state.seems_gone.is_certain and not _stays_silent(path, me, state, stale_after_s):
-            continue
+        if not gone.is_certain:
+            log.warning("%s: %s; watching it for %.0f s", path.name, gone.why, stale_after_s)
+            if not _stays_silent(path, me, state, stale_after_s):
+                continue
         right = _right_to_replace(path, state.token)
         _take(right, record, heartbeat, me, stale_after_s)
         try:
@@ -267,13 +324,12 @@ def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_afte
         except FileNotFoundError:
             pass  # `me` was suspended meanwhile and presumed dead: another may have the lock now
         if _token_at(path) == me.token:
-            log.info("took over %s: %s", path, state.gone)
+            log.info("took over %s: %s", path, gone.why)
             return
 
 
 def _stays_silent(path: Path, me: Holder, state: LockState, stale_after_s: float) -> bool:
     """Watches the lock. Returns: whether it stays as in `state`, without a heartbeat."""
-    log.warning("%s: %s; watching it for %.0f s", path.name, state.gone, stale_after_s)
     start = time.monotonic()
     while (passed_s := time.monotonic() - start) < stale_after_s:
         time.sleep(min(stale_after_s / _HEARTBEATS, stale_after_s - passed_s))

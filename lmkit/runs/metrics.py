@@ -15,11 +15,11 @@ import io
 import math
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import Appender, replace_to_append
+from lmkit.runs.atomic import Appender, Check, replace_to_append, unlocked
 
 _CHECKSUM = "chained_crc32"
 _FIRST_COLUMNS = ("step", "epoch")
@@ -40,7 +40,7 @@ class MetricsFile:
         check_lock: raises LockLost; called before each write.
     """
 
-    def __init__(self, path: Path, check_lock: Callable[[], None] | None = None) -> None:
+    def __init__(self, path: Path, check_lock: Check = unlocked) -> None:
         self.path = Path(path)
         self._check_lock = check_lock
         self._appender: Appender | None = None  # None until this object writes
@@ -65,8 +65,7 @@ class MetricsFile:
         if new_columns:
             self._rewrite([*self._columns, *new_columns], [*self._rows, row])
             return
-        if self._check_lock is not None:
-            self._check_lock()
+        self._check_lock()
         line, checksum = _lines(self._columns, [row], self._checksum)
         appender.append(line)
         self._rows.append(row)

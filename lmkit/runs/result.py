@@ -8,12 +8,12 @@ A checksum of all of them is verified on reading.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lmkit.runs.atomic import publish
+from lmkit.runs.atomic import Check, publish, unlocked
 from lmkit.runs.checksums import checked_json
 
 SCHEMA_VERSION = 2
@@ -81,11 +81,9 @@ class Result:
     budget: Spent
 
 
-def publish_result(
-    path: Path, result: Result, before_link: Callable[[], None] | None = None
-) -> None:
-    """Writes `result` to `path`, once; `before_link` can still call it off.
+def publish_result(path: Path, result: Result, check: Check = unlocked) -> None:
+    """Writes `result` to `path`, once; `check` can still call it off.
 
     Raises: AlreadyPublished when another process was first; UserError when the disk is full.
     """
-    publish(path, checked_json(asdict(result), indent=2), before_link)
+    publish(path, checked_json(asdict(result), indent=2), check)

@@ -12,8 +12,7 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import remove_leftovers, remove_unless_lost
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.heartbeat import remove_probes
-from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.lock import LockHeld, RunLock, remove_probes
 from lmkit.runs.metrics import MetricsFile
 
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only

@@ -32,12 +32,11 @@ from lmkit.runs.atomic import (
     replace_text,
     written_beside,
 )
-from lmkit.runs.checksums import checked_json
+from lmkit.runs.checksums import checked_json, read_record, typed
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.holder import this_process
 from lmkit.runs.lock import LockHeld, RunLock, is_held
 from lmkit.runs.result import Budget
-from lmkit.runs.typed import read_record, typed
 
 SCHEMA_VERSION = 3  # of manifest.json
 MANIFEST = "manifest.json"

@@ -27,7 +27,7 @@ from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.spectra.gram import update_upper
-from lmkit.spectra.measures import RESOLUTION
+from lmkit.spectra.measures import RESOLUTION, effective_rank
 
 ITERATIONS = 3  # each shrinks what is missing of the subspace by (sigma_{C+1} / sigma_C)^2
 
@@ -37,7 +37,7 @@ class Separated(NamedTuple):
 
     top_C: Tensor  # the first singular values, descending, float64 on the CPU
     rest_NV: Tensor  # its singular values are the others
-    rest_energy: float  # the sum of their squares
+    rest_norm: float  # the root of the sum of their squares
 
 
 def split_off(matrix_NV: Tensor, count: int) -> Separated:
@@ -55,7 +55,7 @@ def split_off(matrix_NV: Tensor, count: int) -> Separated:
     projected_CV = left_NC.T @ matrix_NV
     rest_NV = torch.addmm(matrix_NV, left_NC, projected_CV, alpha=-1)
     top_C = torch.linalg.svdvals(projected_CV).cpu()
-    return Separated(top_C, rest_NV, float(torch.linalg.vector_norm(rest_NV)) ** 2)
+    return Separated(top_C, rest_NV, float(torch.linalg.vector_norm(rest_NV)))
 
 
 def count_above(rest_NV: Tensor, limit: float) -> int:
@@ -83,10 +83,8 @@ def count_above(rest_NV: Tensor, limit: float) -> int:
 def separated_effective_rank(separated: Separated, epsilon: float) -> int | None:
     """The epsilon-effective rank (see `measures.effective_rank`), None where it is more than C."""
     top_C = separated.top_C
-    energies = torch.cat([top_C.square(), top_C.new_tensor([separated.rest_energy])])
-    tails = energies.flip(0).cumsum(0).flip(0)  # tails[k]: all but the k largest
-    enough = (tails <= epsilon * tails[0]).nonzero()
-    return int(enough[0]) if len(enough) else None
+    rank = effective_rank(torch.cat([top_C, top_C.new_tensor([separated.rest_norm])]), epsilon)
+    return rank if rank <= len(top_C) else None
 
 
 def _positive_eigenvalues(upper_MM: Tensor) -> int:

@@ -12,9 +12,9 @@ import wandb
 from numpy.typing import NDArray
 from wandb.plot import CustomChart
 
+from lmkit.runs.array_files import epoch_spectra, final_spectrum, read_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
-from lmkit.runs.spectrum_files import epoch_spectra, final_spectrum, read_spectrum
 
 PLOTTED_POINTS = 100
 PLOTTED_EPOCHS = 8  # logging all of them again after each epoch would take quadratic space

@@ -17,23 +17,19 @@ from pytorch_lightning.plugins.io import CheckpointIO
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import replace_atomically
+from lmkit.runs.atomic import Check, replace_atomically, unlocked
 from lmkit.runs.checksums import verify, write_checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.retention import missing_checkpoint
 
 
-def write_tensors(
-    path: Path, content: Mapping[str, Any], before_rename: Callable[[], None] | None = None
-) -> None:
+def write_tensors(path: Path, content: Mapping[str, Any], check: Check = unlocked) -> None:
     """Writes plain data and tensors with their checksum, in place of what was there.
 
     Raises: UserError naming the file when it cannot be written.
     """
     replace_atomically(
-        path,
-        lambda file: write_checked(file, lambda hashing: torch.save(content, hashing)),
-        before_rename,
+        path, lambda file: write_checked(file, lambda out: torch.save(content, out)), check
     )
 
 

@@ -66,7 +66,7 @@ def test_random_positions_are_different_and_those_of_the_seed():
 
 
 def test_largest_margins_both_ways():
-    better, worse = largest_margins(np.array([-1.0, -5, -2, -3]), np.array([-4.0, -1, -2, -5]), 2)
+    better, worse = largest_margins(np.array([3.0, -4, 0, 2]), 2)
     assert better == [1, 4]
     assert worse == [2, 3]
 

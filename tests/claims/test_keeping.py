@@ -7,11 +7,11 @@ import pytest
 from keeping import compare, copy_epochs, copy_finished
 
 from lmkit.runs.analysis_files import write_analysis
+from lmkit.runs.array_files import final_spectrum, read_spectrum, write_spectrum
 from lmkit.runs.checksums import read_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.selection import select_runs
-from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from tests.results.forging import change
 
 
@@ -49,8 +49,8 @@ def test_rows_of_single_windows_are_not_kept(tmp_path):
 def test_a_kept_measurement_does_not_name_the_folder_of_its_text(make_run, tmp_path):
     run = RunFolder(make_run(tmp_path / "there", 1, 131.7, 66, name="penn_study"))
     measured = {"measured_on": {"name": "/home/me/data", "sha256": "0", "is_own": True}, "kl": 0.5}
-    about = {"schema_version": 1, "checkpoint": "best", "averaged": False}
-    write_analysis(run, "truncation_test_10", measured, kind="truncation", **about)
+    about = {"schema_version": 1, "kind": "truncation"}
+    write_analysis(run, "truncation_test_10", about | measured)
     copy_finished(tmp_path / "there", tmp_path / "kept")
     (copy,) = tmp_path.glob("kept/*/analysis/truncation_test_10.json")
     content = read_json(copy, 1, "")

@@ -16,9 +16,8 @@ from contrasts import contrasts
 from learnt_curve import SLOPES, LearntCurve
 from scipy.stats import t as students_t
 
-from lmkit.runs.analysis_files import write_arrays
+from lmkit.runs.array_files import write_arrays
 from lmkit.runs.checksums import checked, checked_json, parse_json
-from lmkit.runs.folder import RunFolder
 
 LADDER = [0.003, 0.01, 0.03, 0.1, 0.3]
 
@@ -127,7 +126,7 @@ def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tm
     rule["sweeps"]["s"]["further"] = [142, 143]  # three kinds, and no second trunk of any
     assert contrasts(runs, rule)["p_holm"].item() == pytest.approx(6 * row["p"])
     assert "text_low" not in row
-    write_arrays(RunFolder(tmp_path), "test_nll", {"nll_N": np.ones(3000, np.float16)})
+    write_arrays(tmp_path / "analysis/test_nll.npz", {"nll_N": np.ones(3000, np.float16)})
     (row,) = contrasts(runs, rule).to_dict("records")
     assert (row["text_low"], row["text_high"]) == (0, 0)  # the same losses for all
 

@@ -25,9 +25,8 @@ from lmkit.data.subwords import Subwords
 from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.pretrained.windows import StrideWindows, TokenizedText
-from lmkit.runs.analysis_files import read_arrays
+from lmkit.runs.array_files import read_arrays
 from lmkit.runs.checksums import parse_json
-from lmkit.runs.folder import RunFolder
 from lmkit.spectra.cosine import CosineAccumulator
 from tests.pretrained_models import make_gpt2, make_tokenizer
 
@@ -158,8 +157,8 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
     rows_NV, targets_N = rows_NV[:CONTEXTS], targets_N[:CONTEXTS]
 
     assert found["pretrained"]["logits"] == logits
-    folder = RunFolder(here / "pretrained" / name)
-    stored = read_arrays(folder, "rank_text.txt_log_probs_300")["singular_values"]
+    folder = here / "pretrained" / name / "analysis"
+    stored = read_arrays(folder / "rank_text.txt_log_probs_300.npz")["singular_values"]
     expected = np.linalg.svd(rows_NV.numpy(), compute_uv=False)
     assert found["spectrum"]["method"] == method
     assert np.abs(stored - expected).max() <= 1e-6 * expected[0]
@@ -218,7 +217,7 @@ def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, 
 
     values = np.linalg.svd(output_weight(made / "neox").numpy(), compute_uv=False)
     (file,) = here.glob("pretrained/neox/analysis/*.json")
-    stored = read_arrays(RunFolder(here / "pretrained/neox"), file.stem)["weight_singular_values"]
+    stored = read_arrays(file.with_suffix(".npz"))["weight_singular_values"]
     assert stored == pytest.approx(values, rel=1e-10)
     assert found["weight_spectrum"]["stable_rank"] == pytest.approx(
         (values**2).sum() / values[0] ** 2

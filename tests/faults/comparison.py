@@ -8,9 +8,9 @@ import numpy as np
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.array_files import read_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.spectrum_files import read_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
 
 _COST = ("seconds_per_epoch", "tokens_per_second", "peak_memory_mib")

@@ -98,12 +98,12 @@ MUTANTS = (
            "self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))",
            "pass"),
     Mutant("a checkpoint is written in place", "lmkit.training.checkpoint_files:write_tensors",
-           "replace_atomically(\n        path,\n        lambda file: write_checked(file, lambda "
-           "hashing: torch.save(content, hashing)),\n        before_rename,\n    )",
-           'with path.open("wb") as file:\n        write_checked(file, lambda hashing: '
-           "torch.save(content, hashing))"),
+           "replace_atomically(\n        path, lambda file: write_checked(file, lambda out: "
+           "torch.save(content, out)), check\n    )",
+           'with path.open("wb") as file:\n        write_checked(file, lambda out: '
+           "torch.save(content, out))"),
     Mutant("a lock is not asked for before a checkpoint", "lmkit.training.checkpoint_files"
-           ":write_tensors", "        before_rename,\n    )", "        None,\n    )"),
+           ":write_tensors", "(content, out)), check", "(content, out))"),
 )  # fmt: skip
 
 

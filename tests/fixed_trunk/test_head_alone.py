@@ -29,7 +29,7 @@ from lmkit.heads.mixtures import HiddenLayer, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear, SoftCap
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.measures.perplexity import mean_nll, perplexity, safe_exp
-from lmkit.runs.spectrum_files import final_spectrum, read_spectrum
+from lmkit.runs.array_files import final_spectrum, read_spectrum
 from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
 from tests.fixed_trunk.conftest import COMMON

@@ -11,9 +11,9 @@ from lmkit.measures import contexts as context_blocks_module
 from lmkit.measures import memory, model_spectra
 from lmkit.measures.contexts import context_blocks
 from lmkit.measures.model_spectra import model_spectrum, spectrum_bytes
+from lmkit.runs.array_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.spectrum_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.language_models import log_prob_matrix
 from tests.tiny import SMALL, trained

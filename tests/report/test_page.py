@@ -166,10 +166,9 @@ def measured_divergence(folder: Path, *variants: str) -> None:
             split=variant, num_contexts=2000, all_contexts=2000, num_words=9, exact=7.1,
             sampled=7.0, sampled_standard_error=None, num_pairs=1000,
         )  # fmt: skip
-        write_analysis(
-            RunFolder(folder), f"divergence_{variant}", record.model_dump(),
-            kind="divergence", schema_version=Divergence.version, checkpoint="best", averaged=False,
-        )  # fmt: skip
+        about = {"kind": "divergence", "schema_version": Divergence.version}
+        stem = f"divergence_{variant}"
+        write_analysis(RunFolder(folder), stem, about | record.model_dump())
 
 
 def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):

@@ -16,9 +16,7 @@ def run(tmp_path) -> RunFolder:
 
 
 def write(run: RunFolder, stem: str, kind: str, **content: object) -> Path:
-    write_analysis(
-        run, stem, content, kind=kind, schema_version=3, checkpoint="best", averaged=True
-    )
+    write_analysis(run, stem, {"schema_version": 3, "kind": kind, **content})
     return run.path / "analysis" / f"{stem}.json"
 
 
@@ -28,8 +26,6 @@ def test_what_is_written_is_read(run):
     assert read_analysis(run, "rank_test_300", kind="rank", schema_version=3) == {
         "schema_version": 3,
         "kind": "rank",
-        "checkpoint": "best",
-        "averaged": True,
         "press_rank": 7,
     }
     assert read_analysis(run, "rank", kind="rank", schema_version=3) is None

@@ -12,19 +12,19 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.analysis_files import (
-    analysis_file,
-    read_analysis,
+from lmkit.runs.analysis_files import analysis_file, read_analysis, write_analysis
+from lmkit.runs.array_files import (
+    final_spectrum,
     read_arrays,
-    write_analysis,
+    read_spectrum,
     write_arrays,
+    write_spectrum,
 )
 from lmkit.runs.checksums import KEY
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
-from lmkit.runs.spectrum_files import final_spectrum, read_spectrum, write_spectrum
 from lmkit.training.checkpoint_files import AtomicCheckpointIO, load_checkpoint
 
 NAMES = RunNames("Softmax", "softmax", (0, 0, 0), "AWD-LSTM", "ET 200", "Penn Treebank", "PTB")
@@ -62,15 +62,16 @@ def in_a_run(kind: str, folder: Path) -> Stored:
             publish_result(run.result, result)
             return Stored(run.result, lambda: repr(run.read_result()))
         case "analysis":
-            content = {"press_rank": 7, "values": [0.1, 1e-300, -0.0]}
             about = {"kind": "rank", "schema_version": 3}
-            write_analysis(run, "rank", content, checkpoint="best", averaged=True, **about)
+            content = {"press_rank": 7, "values": [0.1, 1e-300, -0.0]}
+            write_analysis(run, "rank", about | content)
             return Stored(
                 analysis_file(run, "rank"), lambda: repr(read_analysis(run, "rank", **about))
             )
         case "arrays":
-            write_arrays(run, "rank", {"values": np.geomspace(100, 1e-7, 40)})
-            return Stored(run.analysis / "rank.npz", lambda: repr(read_arrays(run, "rank")))
+            path = run.analysis / "rank.npz"
+            write_arrays(path, {"values": np.geomspace(100, 1e-7, 40)})
+            return Stored(path, lambda: repr(read_arrays(path)))
         case "spectrum":
             path = final_spectrum(run)
             write_spectrum(path, np.geomspace(100, 1e-7, 40), {"press_rank": 12})

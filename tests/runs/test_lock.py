@@ -15,9 +15,8 @@ import pytest
 from lmkit.errors.user_error import UserError
 from lmkit.runs import holder as holder_module
 from lmkit.runs import lock as lock_module
-from lmkit.runs.heartbeat import Heartbeat, server_time_s
 from lmkit.runs.holder import this_process
-from lmkit.runs.lock import LockHeld, LockLost, RunLock, look_at
+from lmkit.runs.lock import Heartbeat, LockHeld, LockLost, RunLock, look_at, server_time_s
 from tests.waiting import wait_for
 
 HOLDER = """
@@ -107,7 +106,7 @@ def test_killed_holder_is_replaced_at_once(path: Path) -> None:
     while (state := Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2][1]) != "Z":
         time.sleep(0.01)
     assert state == "Z"
-    assert look_at(path).gone == f"its process {process.pid} is gone"
+    assert look_at(path).gone.why == f"its process {process.pid} is gone"
     with RunLock(path) as lock:
         assert lock.holds()
     process.wait()
@@ -176,7 +175,7 @@ def test_machine_started_again(path: Path) -> None:
     patient_s = 100 * since_boot_s + 1000
     with RunLock(path):
         edit(path, boot_id="before", age_s=since_boot_s + 60)
-        assert "was started again" in look_at(path, stale_after_s=patient_s).gone
+        assert "was started again" in look_at(path, stale_after_s=patient_s).gone.why
         with RunLock(path, stale_after_s=0.1) as other:
             assert other.holds()
 
@@ -246,7 +245,7 @@ def test_damaged_lock_counts_until_it_is_old(path: Path, damage: str | dict[str,
         RunLock(path, stale_after_s=60).acquire()
     now_s = server_time_s(path.parent)
     os.utime(path, (now_s, now_s - 61))
-    assert re.fullmatch(r"it is damaged and \d\d s old", look_at(path, stale_after_s=60).gone)
+    assert re.fullmatch(r"it is damaged and \d\d s old", look_at(path, stale_after_s=60).gone.why)
     with RunLock(path, stale_after_s=0.1) as lock:
         assert lock.holds()
     assert not list(path.parent.iterdir())
@@ -416,7 +415,7 @@ def test_looking_changes_nothing(path: Path) -> None:
         assert state.holder.pid == os.getpid()
         edit(path, host="elsewhere", age_s=100)
         assert look_at(path).gone is None
-        assert re.search(r"no heartbeat for 1\d\d s", look_at(path, stale_after_s=99).gone)
+        assert re.search(r"no heartbeat for 1\d\d s", look_at(path, stale_after_s=99).gone.why)
         assert look_at(path, now_s=server_time_s(path.parent) + 200).gone is not None
         edit(path, host=this_process().host)
         assert [entry.name for entry in path.parent.iterdir()] == [path.name]

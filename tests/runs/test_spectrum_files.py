@@ -7,15 +7,15 @@ import numpy as np
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.checksums import checked
-from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import (
+from lmkit.runs.array_files import (
     epoch_spectra,
     epoch_spectrum,
     final_spectrum,
     read_spectrum,
     write_spectrum,
 )
+from lmkit.runs.checksums import checked
+from lmkit.runs.folder import RunFolder
 
 VALUES_S = np.array([4.0, 2.0, 1e-12])
 MEASURES = {"press_rank": 2, "effective_rank": {"0.001": None}}

@@ -8,13 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.checksums import checked_json, parse_json
+from lmkit.runs.checksums import checked_json, parse_json, typed
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from lmkit.runs.typed import typed
 
 RESULT = Result(SCHEMA_VERSION, "toy", "0" * 12, {"a": 1}, {}, {}, Spent(3, None, 3, "max_epochs"))
 

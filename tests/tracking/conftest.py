@@ -11,12 +11,12 @@ import torch
 import yaml
 from wandb.util import get_core_path
 
+from lmkit.runs.array_files import write_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
-from lmkit.runs.spectrum_files import write_spectrum
 from lmkit.spectra.measures import SpectrumMeasures, measure
 
 NAMES = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")

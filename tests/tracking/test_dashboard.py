@@ -10,8 +10,8 @@ import wandb
 import wandb_workspaces.reports.v2 as wr
 import wandb_workspaces.workspaces as ws
 
+from lmkit.runs.array_files import epoch_spectrum, write_spectrum
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking.charts import PLOTTED_EPOCHS, epoch_charts, result_fields, run_fields
 from lmkit.tracking.dashboard import workspace

@@ -7,8 +7,8 @@ import pytorch_lightning as pl
 
 from lmkit.errors.user_error import require_choice, require_count, require_list
 from lmkit.measures.model_spectra import matrices_of, model_spectrum
+from lmkit.runs.array_files import epoch_spectrum, write_spectrum
 from lmkit.runs.observer import tell
-from lmkit.runs.spectrum_files import epoch_spectrum, write_spectrum
 from lmkit.spectra.measures import numbers
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import HeadModule, data_of, model_of

@@ -1,1 +1,1 @@
-"""Tables, figures and tests over finished runs."""
+"""What is measured of finished runs and of pretrained models: a question each."""

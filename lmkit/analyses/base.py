@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import UserError, require_choice, require_count_or_all
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.array_files import Arrays, read_arrays
@@ -158,8 +158,7 @@ class OfContexts(Analysis):
 
     def __post_init__(self) -> None:
         require_choice("split", self.split, ("train", "valid", "test"))
-        if self.contexts is not None and self.contexts != "all":
-            require_count("contexts", self.contexts, self.least)
+        require_count_or_all("contexts", self.contexts, self.least)
 
     def chosen(self, subject: Subject) -> ChosenContexts:
         """The contexts to measure; prints a line if there are fewer than asked for."""

@@ -138,9 +138,10 @@ def similarity(
         for words in ([p.first for p in known], [p.second for p in known])
     )
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    cosines = (first * second).sum(axis=1) / norms
     scores = [pair.score for pair in known]
-    with warnings.catch_warnings(action="ignore"):  # of constant values, whose rho is NaN
+    # of a vector of zeros, whose cosines are NaN, and of constant values, whose rho is
+    with warnings.catch_warnings(action="ignore"):
+        cosines = (first * second).sum(axis=1) / norms
         rho = float(stats.spearmanr(scores, cosines).statistic)
     return Similarity(rho if math.isfinite(rho) else None, len(pairs), len(pairs) - len(known))
 

@@ -102,6 +102,8 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
     sha256 = hashlib.sha256(source.text.encode()).hexdigest()
     for checkpoint in source.checkpoints:
         try:
+            folder = source.folder(checkpoint)
+            _require_no_other_model(folder, checkpoint)  # before the weights are loaded
             loaded = load_pretrained(
                 checkpoint,
                 source.text,
@@ -109,12 +111,12 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
                 stride=source.stride,
                 threads=threads,
             )
-            folder = source.folder(checkpoint)
             for place in (folder.analysis, folder.spectra):
                 make_folder(place)
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
-                is_first = _is_first_text(analysis, folder, checkpoint, sha256)
+                _require_no_other_model(folder, checkpoint)
+                is_first = _is_first_text(analysis, folder, sha256)
                 text = Text(source.text_name, sha256, is_own=is_first)
                 subject = Subject(
                     checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
@@ -154,13 +156,8 @@ def _pretrained_facts(
     }
 
 
-def _is_first_text(
-    analysis: Analysis, folder: RunFolder, checkpoint: Checkpoint, sha256: str
-) -> bool:
-    """Whether this analysis measured the model on no other text: its files need no hash.
-
-    Raises: UserError if the folder holds what was measured of another model of that name.
-    """
+def _require_no_other_model(folder: RunFolder, checkpoint: Checkpoint) -> None:
+    """Raises UserError if the folder holds what was measured of another model of that name."""
     stored, _ = analyses_in(folder)  # a damaged file may be written anew
     place = checkpoint.place
     models = [each for each in stored.values() if "pretrained" in each]
@@ -173,7 +170,12 @@ def _is_first_text(
                 f"{folder.path} holds what was measured of {other}: give {place} another folder "
                 f"with out=FOLDER"
             )
+
+
+def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:
+    """Whether this analysis measured the model on no other text: its files need no hash."""
     kind = {"kind": analysis.name, "schema_version": analysis.version}
+    stored, _ = analyses_in(folder)  # a damaged file may be written anew
     texts = [each["measured_on"] for each in stored.values() if kind.items() <= each.items()]
     return all(text["sha256"] == sha256 for text in texts if text["is_own"])
 

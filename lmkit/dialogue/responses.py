@@ -12,7 +12,12 @@ from pydantic import Field
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.data.text_files import SPLITS
 from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct
-from lmkit.errors.user_error import UserError, require_choice, require_count
+from lmkit.errors.user_error import (
+    UserError,
+    require_choice,
+    require_count,
+    require_count_or_all,
+)
 
 
 def evenly(total: int, number: int) -> list[int]:
@@ -76,8 +81,7 @@ class Responses(Analysis):
 
     def __post_init__(self) -> None:
         require_choice("split", self.split, SPLITS)
-        if self.pairs not in (None, "all"):
-            require_count("pairs", self.pairs)
+        require_count_or_all("pairs", self.pairs)
         for option in ("beam", "max_words", "n_best", "samples"):
             require_count(option, getattr(self, option))
         require_count("shown", self.shown, 0)

@@ -53,10 +53,20 @@ def require_at_least(option: str, value: object, minimum: float) -> None:
         raise UserError(f"{option} must be at least {minimum}, but is {value!r}")
 
 
-def require_count(option: str, value: object, minimum: int = 1) -> None:
-    """Raises UserError unless `value` is a whole number of at least `minimum`."""
+def require_count(option: str, value: object, minimum: int = 1, others: str = "") -> None:
+    """Raises UserError unless `value` is a whole number of at least `minimum`; `others` names what
+    else is taken.
+    """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
-        raise UserError(f"{option} must be a whole number of at least {minimum}, but is {value!r}")
+        raise UserError(
+            f"{option} must be a whole number of at least {minimum}{others}, but is {value!r}"
+        )
+
+
+def require_count_or_all(option: str, value: object, minimum: int = 1) -> None:
+    """Raises UserError unless `value` is a whole number of at least `minimum`, or "all" or None."""
+    if value not in (None, "all"):
+        require_count(option, value, minimum, ' or "all"')
 
 
 def require_threads(value: object) -> None:

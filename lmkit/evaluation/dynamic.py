@@ -44,6 +44,7 @@ from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
 from lmkit.presentation.progress import tracked
+from lmkit.runs.atomic import make_folder
 from lmkit.runs.source import source_sha256
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
@@ -119,6 +120,7 @@ def stored_statistics(run: LoadedRun, length: int, batch_size: int) -> GradientS
     path = run.folder.analysis / f"gradients_{key[:12]}.pt"
     statistics = _read(path, key)
     if statistics is None:
+        make_folder(path.parent)  # before what takes long
         windows = EvalWindows(data.corpus.columns("train", batch_size), length)
         statistics = gradient_statistics(model, windows)
         write_tensors(path, {"key": key, **statistics._asdict()})

@@ -42,7 +42,7 @@ class SplitReader(TextReader):
             "best",
             data_root,
             torch.get_num_threads(),
-            with_changed_code=bool(self.run.changed),
+            with_changed_code=self.run.with_changed_code,
         )
         return SplitReader(other, self.split, self.top)
 

@@ -31,6 +31,7 @@ class LoadedRun(NamedTuple):
     data: DataModule
     averaged: bool  # whether these weights are averages
     changed: tuple[str, ...] = ()  # classes of the user's own whose code is another than trained
+    with_changed_code: bool = False  # whether there may be some
 
     def text(self) -> Text:
         """The text that was found this time, by its hash now: a file may have been edited.
@@ -121,7 +122,8 @@ def load_run(
     model, averaged = restored_model(content)
     if torch.cuda.is_available():
         model.to("cuda")
-    return LoadedRun(folder, config, source, model, make_data(config, corpus), averaged, changed)
+    data, code = make_data(config, corpus), (changed, with_changed_code)
+    return LoadedRun(folder, config, source, model, data, averaged, *code)
 
 
 def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any]:

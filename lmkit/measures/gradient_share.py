@@ -30,6 +30,7 @@ from torch.func import functional_call
 from torch.nn import functional as F
 
 from lmkit.data.windows import Batch
+from lmkit.errors.user_error import UserError
 from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation, trainable
 from lmkit.measures.contexts import ContextBlock, context_blocks
@@ -207,6 +208,11 @@ def orthonormal_basis(weight_VE: Tensor) -> Tensor:
 def _with_shares(found: Bottleneck, rank: int, passed_N: Tensor, whole_N: Tensor) -> Bottleneck:
     shares_N = passed_N / whole_N
     finite = shares_N[shares_N.isfinite()]  # NaN: a gradient of 0
+    if not len(finite):
+        raise UserError(
+            f"the loss has no gradient at any of the {found.num_contexts:,} contexts, of which a "
+            f"share could pass"
+        )
     low, high = np.quantile(finite.cpu().numpy(), [0.05, 0.95]).tolist()
     return found._replace(
         num_components=len(shares_N) // found.num_contexts,

@@ -193,7 +193,7 @@ class RunLock:
     def _remove_litter(self, me: Holder, heartbeat: Heartbeat) -> None:
         """Removes files beside the lock that processes killed while taking it left."""
         litter = (f"{self.path.name}.", f".{self.path.name}.")
-        with suppress(OSError):  # gone already, or another user's: it does no harm
+        with suppress(OSError, UserError):  # gone already, another user's, or no file: no harm
             remove_probes(self.path.parent)
             now_s = heartbeat.beat()
             for other in self.path.parent.iterdir():

@@ -110,7 +110,7 @@ class MetricsFile:
         """
         return self._parse(self._content())
 
-    def tail(self, tail_bytes: int = 65536) -> list[Row]:
+    def tail(self, tail_bytes: int = 384 * 1024) -> list[Row]:
         """The rows in the last `tail_bytes`, which is fast for long files. If these begin within
         the rows, the first one only serves to verify the next.
 

@@ -70,21 +70,24 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
     Raises: UserError for a list in place of one choice.
     """
     chosen: dict[str, str] = {}
+    by_class = set()  # wherever it stands, a class takes the place of the choice
     for override in overrides:
         option, _, value = override.lstrip("+").partition("=")
         if option == "name":
             return name
-        if option in _PARTS and value.startswith("["):
+        is_class = option.endswith("._target_")
+        part = option.removesuffix("._target_").replace(".", "/") if is_class else option
+        if part not in _PARTS:
+            continue
+        if is_class:
+            by_class.add(part)
+            chosen[part] = value.rpartition(".")[2].lower()
+        elif value.startswith("["):
             raise UserError(
                 f"{override} names several, but a head has one; to train each of them: "
                 f"--multirun {option}={value.strip('[]')}"
             )
-        if option in _PARTS:
-            chosen[option] = value.replace("/", "_")  # of a file in a subfolder
-        elif (
-            option.endswith("._target_")
-            and option.removesuffix("._target_").replace(".", "/") in _PARTS
-        ):
-            chosen[option] = value.rpartition(".")[2].lower()
+        elif part not in by_class:
+            chosen[part] = value.replace("/", "_")  # of a file in a subfolder
     parts = [value for value in chosen.values() if value not in _UNSAID]
     return "_".join([name, *parts])

@@ -87,3 +87,8 @@ def test_files_are_named_when_missing_or_damaged(tmp_path: Path):
     (tmp_path / "EN-MC-30.txt").write_text("tiger cat 7.35\ntiger cat\n")
     with pytest.raises(UserError, match=r"EN-MC-30\.txt, line 2: 'tiger cat'"):
         read_benchmarks(tmp_path)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_vector_of_zeros_gives_no_rho_and_no_warning():
+    assert similarity(PAIRS, {"a": 0, "b": 1, "c": 2}, VECTORS * [[0], [1], [1]]).spearman is None

@@ -140,6 +140,9 @@ def test_a_runs_name_says_its_head(refused, tmp_path, monkeypatch):
     mixture = ("head/mixture=contexts", "head.mixture.num_experts=2")
     assert refused("train", *TINY, *mixture) == "toy_contexts"
     assert refused("train", *TINY, "head.transform._target_=heads.Cube") == "toy_cube"
+    own = ("head/mixture=softmaxes", "head.mixture._target_=heads.Mix")
+    for line in (own, own[::-1]):
+        assert refused("train", *TINY, *line) == "toy_mix"
     assert refused("train", *TINY, "head/transform=sigsoftmax", "name=mine") == "mine"
 
 

@@ -563,14 +563,18 @@ def test_another_text_has_a_name_of_its_own(made, here, lmkit):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_another_model_of_the_same_name_needs_a_folder_of_its_own(made, here, lmkit, refused):
+def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
+    made, here, lmkit, refused, monkeypatch
+):
     for owner, name in (("a", "gpt2"), ("b", "neox")):
         shutil.copytree(made / name, here / owner / "final")
     text = f"text={made / 'text.txt'}"
     both = refused("rank", "hf=[a/final,b/final]", text)
     assert "means two models with the name final: measure them apart, each with an out=" in both
     lmkit("rank", "hf=a/final", text, "contexts=20")
-    error = refused("gradient_bottleneck", "hf=b/final", text, "contexts=20")
+    with monkeypatch.context() as patch:
+        patch.setattr("lmkit.pretrained.loading.load_pretrained", None)  # no weights are loaded
+        error = refused("gradient_bottleneck", "hf=b/final", text, "contexts=20")
     assert error.startswith("pretrained/final holds what was measured of a/final: give b/final")
     lmkit("gradient_bottleneck", "hf=b/final", text, "contexts=20", "out=other")
     lmkit("gradient_bottleneck", f"hf={here}/a/final", text, "contexts=20")

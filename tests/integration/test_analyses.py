@@ -19,9 +19,11 @@ from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.analysis import record_rows
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
+from lmkit.experiment import load
 from lmkit.experiment.load import load_run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.selection import select_run
 
 
 @pytest.fixture(scope="module")
@@ -115,6 +117,22 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
     assert len(better) == len(worse) == 4
 
 
+def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_run, monkeypatch):
+    other = other_of(tiny_runs, tiny_run)
+    changed = {other: {"mine.Mine": "its earlier code"}}
+    monkeypatch.setattr(load, "own_classes", lambda folder: changed.get(folder.path, {}))
+    loaded = load_run(tiny_run, "best", None, None, with_changed_code=True)
+    read = SplitReader(loaded, "test", 5).reader_of(select_run("compared_with", str(other)))
+    assert (loaded.changed, read.run.changed) == ((), ("mine.Mine",))
+
+
+def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run, tmp_path):
+    run = shutil.copytree(tiny_run, tmp_path / tiny_run.name)
+    shutil.rmtree(run / "analysis", ignore_errors=True)
+    lmkit("evaluate", f"run={run}", "method=dynamic", "method.batch_size=5")
+    assert list(run.glob("analysis/gradients_*.pt"))
+
+
 @pytest.mark.parametrize(
     ("command", "option", "expected"),
     [
@@ -132,6 +150,7 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
             "dim=599",
             "a softmax of dimension 599 is every matrix of 599 contexts",
         ),
+        ("rank", "contexts=al", "at least 2 or \"all\", but is 'al'"),
         ("nearest_softmax", "iterations=0", "iterations must be a whole number of at least 1"),
         ("gradient_bottleneck", "contexts=0", "contexts must be a whole number of at least 1"),
         ("press_robustness", "contexts=10", "contexts must be a whole number of at least 11"),

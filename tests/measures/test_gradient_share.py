@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from lmkit.errors.user_error import UserError
 from lmkit.measures.gradient_share import Bottleneck, _with_shares, orthonormal_basis
 
 
@@ -24,3 +25,8 @@ def test_a_large_common_mean_hides_no_direction() -> None:
     assert orthonormal_basis(weight_VE).shape[1] == 16
     twice_VE = torch.cat([weight_VE, weight_VE @ torch.randn(16, 4, generator=generator)], dim=1)
     assert orthonormal_basis(twice_VE).shape[1] == 16  # what is there but for rounding
+
+
+def test_gradients_of_0_alone_are_refused() -> None:
+    with pytest.raises(UserError, match="no gradient at any of the 3 contexts"):
+        _with_shares(Bottleneck(3, 3, 3, 1, 1, 0.0), 1, torch.zeros(3), torch.zeros(3))

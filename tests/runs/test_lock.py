@@ -16,7 +16,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs import holder as holder_module
 from lmkit.runs import lock as lock_module
 from lmkit.runs.holder import this_process
-from lmkit.runs.lock import Heartbeat, LockHeld, LockLost, RunLock, look_at, server_time_s
+from lmkit.runs.lock import Heartbeat, LockHeld, LockLost, RunLock, is_held, look_at, server_time_s
 from tests.waiting import wait_for
 
 HOLDER = """
@@ -404,6 +404,13 @@ def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
         for entry in young:  # until the end of the run
             os.utime(entry, (now_s, now_s - 61))
     assert list(path.parent.iterdir()) == [beside]
+
+
+def test_a_folder_beside_the_lock_does_no_harm(path: Path) -> None:
+    path.with_name(f"{path.name}.kept").mkdir()
+    with RunLock(path):
+        assert is_held(path)
+    assert not path.exists()
 
 
 def test_looking_changes_nothing(path: Path) -> None:

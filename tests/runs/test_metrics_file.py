@@ -255,3 +255,11 @@ def test_a_row_that_was_taken_out_is_missed(metrics: MetricsFile, missing: int) 
     metrics.path.write_bytes(b"".join([header, *rows]))
     with pytest.raises(UserError, match=f"is damaged: .*checksum.* in '\\d+,{missing + 2},1"):
         metrics.read()
+
+
+def test_the_tail_has_a_thousand_rows(metrics: MetricsFile) -> None:
+    """Of as many bytes as those of a usual run."""
+    header = ",".join(["step", "epoch", *(f"metric_{number}" for number in range(19))])
+    rows = [f"{step},1{f',{1 / 3}' * 19}" for step in range(2000)]
+    metrics.path.write_text("\n".join([header, *rows, ""]))
+    assert len(metrics.tail()) >= 1000

@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
-from lmkit.results.frame import analyses_in
 from lmkit.runs import analysis_files
-from lmkit.runs.analysis_files import Text
+from lmkit.runs.analysis_files import Text, analyses_in
 from lmkit.runs.array_files import write_arrays
 from lmkit.runs.atomic import Check, make_folder, remove_leftovers, unlocked
 from lmkit.runs.folder import RunFolder

@@ -32,7 +32,7 @@ import numpy as np
 import pandas as pd
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
-from lmkit.runs.checksums import parse_json
+from lmkit.runs.analysis_files import analyses_in
 from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
@@ -264,20 +264,6 @@ def with_options(table: pd.DataFrame, options: Iterable[str]) -> pd.DataFrame:
     add_defaults([*rows, dict.fromkeys(lacking)])
     added = {o: [row.get(o) for row in rows] for o in lacking if any(o in row for row in rows)}
     return table.assign(**{option: _column(values).array for option, values in added.items()})
-
-
-def analyses_in(folder: RunFolder) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
-    """What every analysis stored in a folder, of a run or a pretrained model, by the stem of its
-    file; and the files that cannot be read, with the reason.
-    """
-    found: dict[str, dict[str, Any]] = {}
-    damaged: dict[str, str] = {}
-    for path in sorted(folder.analysis.glob("*.json")):
-        try:
-            found[path.stem] = parse_json(path.read_bytes())
-        except (OSError, ValueError) as error:
-            damaged[f"analysis/{path.name}"] = str(error)
-    return found, damaged
 
 
 def fields_of(content: Mapping[str, Any], prefix: str = "") -> Row:

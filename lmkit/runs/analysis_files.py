@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import Check, make_folder, replace_bytes, unlocked
-from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.checksums import checked_json, parse_json, read_json
 from lmkit.runs.folder import RunFolder
 
 Content = dict[str, Any]  # plain data, as JSON holds it
@@ -81,3 +81,17 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
         return None
     # another is of an analysis whose name begins alike
     return content if content.get("kind") == kind else None
+
+
+def analyses_in(folder: RunFolder) -> tuple[dict[str, Content], dict[str, str]]:
+    """What every analysis stored in a folder, of a run or a pretrained model, by the stem of its
+    file; and the files that cannot be read, with the reason.
+    """
+    found: dict[str, Content] = {}
+    damaged: dict[str, str] = {}
+    for path in sorted(folder.analysis.glob("*.json")):
+        try:
+            found[path.stem] = parse_json(path.read_bytes())
+        except (OSError, ValueError) as error:
+            damaged[f"analysis/{path.name}"] = str(error)
+    return found, damaged

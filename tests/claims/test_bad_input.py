@@ -321,7 +321,7 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(refused, cop
     assert strict == "strict=true: 3 were left out of the report"
     printed = " ".join(capsys.readouterr().out.split())
     for file in damaged:
-        assert re.search(rf"left out: {run.name}(/|: ){file}", printed), file
+        assert re.search(rf"left out: {run.name}(/|, in part: ){file}", printed), file
 
 
 @pytest.mark.parametrize("here", [".", "checkpoints/.."])

@@ -2,8 +2,6 @@
 
 import pytest
 
-import lmkit as library
-from lmkit.errors.user_error import UserError
 from tests.tiny import TINY
 
 
@@ -27,8 +25,3 @@ def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
     said = refused(*line)
     assert "Ambiguous value" in said
     assert "--multirun" not in said
-
-
-def test_an_override_that_is_no_text_is_quoted_as_it_is():
-    with pytest.raises(UserError, match=r"^each of overrides must be a text such as .*, not 5$"):
-        library.train([5])

@@ -87,7 +87,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         (["seed=1,2"], "Ambiguous value for argument 'seed=1,2'"),
         ("seed=1", r"overrides must be a list such as \['max_epochs=1', 'seed=1'\]"),
         ({"seed": 1}, "overrides must be a list such as"),
-        ([1], "each of overrides must be a text, but is 1"),
+        ([1], "each of overrides must be a text such as 'seed=1', not 1"),
         (["--config-dir", "nowhere"], "--config-dir: nowhere is no folder"),
         ([*TINY, "keep=none"], "keep=none: lmkit.train returns the best weights"),
     ):

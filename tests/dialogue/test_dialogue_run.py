@@ -103,7 +103,7 @@ def test_responses_are_scored_written_and_shown(finished, lmkit):
         (["beam=2"], "n_best must be at most beam, which is 2, but is 5"),
         (["split=dev"], "split must be one of train, valid, test"),
         (["max_words=0"], "max_words must be a whole number of at least 1, but is 0"),
-        (["pairs=0"], "pairs must be a whole number of at least 1, but is 0"),
+        (["pairs=0"], 'pairs must be a whole number of at least 1 or "all", but is 0'),
         (["pairs=25"], "pairs=25 is more than the 24 pairs of the test split"),
     ],
 )

@@ -131,7 +131,8 @@ def test_a_stop_ends_the_jobs_of_a_sweep_that_has_some(sweep_of, commands):
     assert said == f"--name={job_name(sweep)} --user={os.getuid()}\n"
 
 
-def test_a_stop_where_jobs_cannot_be_cancelled_tells_both(sweep_of, commands, capsys):
+def test_a_stop_where_jobs_cannot_be_cancelled_tells_both(sweep_of, commands, capsys, monkeypatch):
+    monkeypatch.setenv("PATH", str(commands))  # this machine may have SLURM
     sweep = sweep_of("ok")
     (sweep.path / "slurm.sh").touch()
     (commands / "scancel").unlink()

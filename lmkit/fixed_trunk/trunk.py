@@ -58,8 +58,8 @@ class FixedTrunk(Trunk):
     def embedding_weight(self) -> nn.Parameter:  # type: ignore[override]
         """Raises: UserError, since there is none."""
         raise UserError(
-            "trunk=fixed has contexts and no embedding, which head.tie_weights=true and lmkit "
-            "embeddings need; head.start=trunk starts with the trunk's own decoder"
+            "trunk=fixed has contexts but no embedding: head.tie_weights=true and lmkit embeddings "
+            "need one; head.start=trunk starts with the trunk's own decoder"
         )
 
     def one_token(self) -> Tensor:

@@ -64,7 +64,7 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
 
 
 @pytest.mark.parametrize(
-    ("cores", "core"), [(2, "a core that other work has"), (1, "a core, of which it has 1")]
+    ("cores", "core"), [(2, "a core that other work has"), (1, "their turn on 1 core")]
 )
 def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
     lmkit, run, monkeypatch, cores, core

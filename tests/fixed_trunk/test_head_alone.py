@@ -258,7 +258,10 @@ def test_only_the_head_has_a_size(head_config, overrides):
 @pytest.mark.parametrize(
     ("overrides", "message"),
     [
-        (["head.tie_weights=true"], "which head.tie_weights=true and lmkit embeddings need"),
+        (
+            ["head.tie_weights=true"],
+            "no embedding: head.tie_weights=true and lmkit embeddings need",
+        ),
         (["trunk.of=nowhere"], r"trunk\.of=nowhere selects no run"),
         (["trunk.of=hf:nowhere"], "needs a text: data=penn"),
         (["trunk.window=5"], r"is for trunk\.of=hf:FOLDER"),

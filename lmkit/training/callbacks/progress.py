@@ -16,6 +16,7 @@ from rich.text import Text
 from lmkit.data.windows import Batch
 from lmkit.measures.model_spectra import MATRICES
 from lmkit.presentation.quantities import duration, perplexity_text
+from lmkit.presentation.tables import counted
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import data_of, model_of
@@ -89,7 +90,8 @@ def waiting_line(pace: Pace, threads: int) -> str | None:
     if threads == 1 or share < 0.2:
         return None
     cores = len(os.sched_getaffinity(0))
-    core = f"a core, of which it has {cores}" if threads > cores else "a core that other work has"
+    turn = f"their turn on {counted(cores, 'core')}"
+    core = turn if threads > cores else "a core that other work has"
     return (
         f"its {threads} threads wait {share:.0%} of their time for {core}: "
         "with fewer (threads=1, which is another run) training can be many times as fast"

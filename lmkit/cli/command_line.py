@@ -29,7 +29,8 @@ CHOICES = {"--cfg": _CFG, "-c": _CFG, "--info": _INFO, "-i": _INFO}
 def options_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with options before flags: Hydra does not take options on both sides of a flag.
 
-    Raises: UserError for a flag that Hydra does not know, or that lacks its value.
+    Raises: UserError for a flag that Hydra does not know, or that lacks its value; for a group that
+        is removed, whose section would be there, but empty.
     """
     options, flags = [], []
     rest = list(arguments)
@@ -37,6 +38,9 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         argument = rest.pop(0)
         name, _, value = argument.partition("=")
         if not name.startswith("-"):
+            group = name.removeprefix("~")
+            if group not in (name, "experiment") and (CONFIGS / group).is_dir():
+                raise UserError(f"{argument}: choose another with {group}=NAME; none is removed")
             options.append(_readable(argument))
             continue
         if name not in (*FLAGS, *FLAGS_WITH_VALUE):

@@ -297,15 +297,15 @@ class Head(nn.Module):
         """Smallest, mean and largest logit of (T, B, D) trunk outputs, before and after the
         transform, without dropout, so that logging draws no random numbers, and without waiting
         for the device."""
-        training = self.mixture.training
-        self.mixture.eval()
+        training = self.training
+        self.eval()
         seen: dict[str, list[Tensor]] = {"logits": [], "transformed_logits": []}
         count = 0
         for logits in self.logit_chunks(hidden_TBD):
             count += logits.numel()
             for name, x in (("logits", logits), ("transformed_logits", self.transform(logits))):
                 seen[name].append(torch.stack([*torch.aminmax(x), x.sum()]))
-        self.mixture.train(training)
+        self.train(training)
         ranges: dict[str, Tensor | float] = {}
         for name, chunks in seen.items():
             low, high, total = torch.stack(chunks).unbind(1)

@@ -125,9 +125,10 @@ def test_logit_range_is_that_of_all_logits(pair):
             torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
 
 
-def test_logit_range_draws_no_random_numbers_and_leaves_the_mode():
+@pytest.mark.parametrize("transform", [Identity(), nn.Dropout(0.3)])
+def test_logit_range_draws_no_random_numbers_and_leaves_the_mode(transform):
     """Else how often is logged would decide what is learnt."""
-    head = made(MixtureOfSoftmaxes(6, 5, 3, 0.5), Identity(), 11).train()
+    head = made(MixtureOfSoftmaxes(6, 5, 3, 0.5), transform, 11).train()
     before = torch.get_rng_state()
     first = head.logit_range(torch.ones(T, B, 6))
     assert torch.equal(torch.get_rng_state(), before)

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from lmkit.training.callbacks.progress import waiting_line
+from lmkit.training.callbacks.progress import spectrum_lines, waiting_line
 from tests.tiny import TINY
 
 NOT_SHORT = [
@@ -86,6 +86,13 @@ def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
 @pytest.mark.parametrize(("threads", "waits"), [(1, 0.9), (2, 0.1)])
 def test_threads_that_need_no_advice_get_none(threads, waits):
     assert waiting_line(SimpleNamespace(share_waited=lambda: waits), threads) is None
+
+
+def test_a_rank_has_all_its_digits():
+    ranks = {"press_rank": 12345.0, "stable_rank": 9999.4, "entropy_rank": 1.0094}
+    assert spectrum_lines({f"spectrum/valid_log_probs/{name}": x for name, x in ranks.items()}) == [
+        "spectrum of log P on valid: Press rank 12,345, stable rank 9,999, entropy rank 1.009"
+    ]
 
 
 def test_a_log_that_cannot_be_written_stops_no_run(lmkit, run, tmp_path):

@@ -124,7 +124,8 @@ def spectrum_lines(metrics: Mapping[str, float]) -> list[str]:
         kind, _, rest = name.partition("/")
         measured, _, rank = rest.partition("/")
         if kind == "spectrum" and rank in _RANKS:
-            ranks.setdefault(measured, []).append(f"{_RANKS[rank]} {value:,.4g}")
+            text = f"{value:,.4g}" if value < 9999.5 else f"{value:,.0f}"
+            ranks.setdefault(measured, []).append(f"{_RANKS[rank]} {text}")
     lines = []
     for measured, texts in ranks.items():
         split, _, matrix = measured.partition("_")

@@ -33,6 +33,7 @@ from lmkit.training.objective import RegularizedNLL
 from lmkit.training.schedule import Schedule
 from lmkit.training.trainer import MetricsLogger, Trainer, check_options
 from lmkit.training.triggers import Trigger
+from lmkit.trunk.trunk import Trunk
 
 LIGHTNINGS = ("pytorch_lightning.", "lightning.")
 # Lightning callbacks, with derived classes, that would change what a step or an average is
@@ -185,7 +186,13 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
         own.pop("decoder_rank", None)  # a user's class need not accept it
     head = make(own, "head", Head, parts=parts)
     reads, gets = head.mixture.in_dim, trunk.out_dim
-    if head.mixture.layers is None and reads != gets:
+    if head.mixture.layers is not None:
+        if not isinstance(trunk, Trunk):
+            raise UserError(
+                f"{type(head.mixture).__name__} takes the outputs of several layers, and "
+                f"{type(trunk).__name__} gives those of its last alone: choose another head/mixture"
+            )
+    elif reads != gets:
         raise UserError(
             f"{head.mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})"
         )

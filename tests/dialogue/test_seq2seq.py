@@ -112,6 +112,12 @@ def test_bad_options_are_named(option, value, expected):
         small_model(**{option: value})
 
 
+def test_a_mixture_of_several_layers_is_refused():
+    found = config("head/mixture=doc", "head.mixture.experts=[2,3]")
+    with pytest.raises(UserError, match=r"^DirectOutputConnection takes .* Seq2Seq gives"):
+        make_model(found, torch.zeros(12))
+
+
 def test_two_layers_and_optimizers(data):
     for optimizer, schedule in (("adam", "constant"), ("sgd", "window_length")):
         choices = f"optimizer={optimizer}", f"schedule={schedule}"

@@ -239,13 +239,13 @@ class TextCorpus(Corpus):
         return Words(vocabulary) if self.tokenizer == "spaces" else self._subwords(vocabulary)
 
     def text_size(self, split: str, vocabulary: Sequence[str]) -> TextSize | None:
-        raw, text = self.files.read(split), self._text(split)
+        whole, text = self.files.text(split).encode(), self._text(split)
         has_words = self.tokenizer == "spaces"
         pieces = 1 if has_words else self._subwords(vocabulary).first_word_tokens(text)
         if pieces is None:
             return None
         num_words = len(words_of(text)) - 1
-        return TextSize(hashlib.sha256(raw).hexdigest(), num_words, len(raw), pieces)
+        return TextSize(hashlib.sha256(whole).hexdigest(), num_words, len(whole), pieces)
 
     def tokenizer_json(self) -> str | None:
         return None if self.tokenizer == "spaces" else self._subwords().json

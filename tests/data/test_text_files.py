@@ -54,6 +54,13 @@ def test_the_same_text_is_the_same_data_in_every_form(tmp_path, ending):
     assert other.text_size("test", other.load().vocabulary) == plain.text_size("test", ())
 
 
+def test_a_byte_order_mark_is_no_byte_of_the_text(tmp_path):
+    text = corpus(write(tmp_path / "texts", ".txt"))
+    size = text.text_size("test", ())
+    (tmp_path / "texts/test.txt").write_text("\ufeff" + TEXTS["test"], "utf-8")
+    assert text.text_size("test", ()) == size
+
+
 def test_a_data_set_is_read_by_its_splits(tmp_path):
     plain = corpus(write(tmp_path / "plain", ".txt"))
     lines = {name: text.removesuffix("\n").split("\n") for name, text in TEXTS.items()}

@@ -69,8 +69,8 @@ class HiddenLayer(Mixture):
     """`hidden`: one tanh layer of any width under the one context vector (K = 1).
 
     context = A tanh(W h + c) + d, with W (width x D) and A (E x width): the latents of MoC without
-    its mixing, which log P of rank E + 2 does not need. For D = E = 32, a width of 83 has the 5,427
-    parameters that MoC has with K = 5 (5,440).
+    its mixing, which log P of rank E + 2 does not need. For D = E = 32, a width of 83 has 5,427
+    parameters, and MoC with K = 5 has 5,440.
 
     Args:
         in_dim, emb_dim: D, E.

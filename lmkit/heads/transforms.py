@@ -258,7 +258,7 @@ class MonotoneMLP(BlockwiseTransform):
         super().__init__()
         require_count("head.transform.units", units)
         self.raw_u = nn.Parameter(torch.randn(units))
-        # sum_i v_i starts at 20, so that ten units have a slope of 1.1 to 2.6 at 0, by their seed
+        # sum_i v_i starts at 20: of nine seeds in ten, ten units have a slope of 1.1 to 2.6 at 0
         self.raw_v = nn.Parameter(torch.full((units,), math.log(math.expm1(20.0 / units))))
         self.unit_bias = nn.Parameter(torch.linspace(-4, 4, units) if units > 1 else torch.zeros(1))
         self.bias = nn.Parameter(torch.zeros(()))

@@ -33,6 +33,12 @@ def composed(*overrides: str) -> dict[str, Any]:
 _composed = cache(compose)  # tenths of a second each
 
 
+def run_of(runs_dir: Path, name: str) -> RunFolder:
+    """The one run of that name in a folder of runs."""
+    (path,) = (path for path in runs_dir.glob(f"{name}-*") if path.is_dir())
+    return RunFolder(path)
+
+
 def trained(runs_dir: Path, *overrides: str) -> RunFolder:
     """A finished run in a folder of runs."""
     return run(composed(*overrides) | {"runs_dir": str(runs_dir)})

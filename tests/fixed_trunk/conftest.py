@@ -7,7 +7,7 @@ import pytest
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.folder import RunFolder
-from tests.tiny import composed
+from tests.tiny import composed, run_of
 
 COMMON = ["threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 
@@ -15,8 +15,7 @@ COMMON = ["threads=1", "logger=csv", "callbacks.progress_bar=null", "callbacks.s
 @pytest.fixture(scope="session")
 def trunk_run(trained_runs) -> RunFolder:
     """The Softmax run, averaged from epoch 2 on."""
-    (path,) = (path for path in trained_runs.glob("toy-*") if path.is_dir())
-    return RunFolder(path)
+    return run_of(trained_runs, "toy")
 
 
 @pytest.fixture

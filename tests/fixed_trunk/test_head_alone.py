@@ -34,7 +34,7 @@ from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
 from tests.fixed_trunk.conftest import COMMON
 from tests.heads.conftest import MIXTURES, D, E, V
-from tests.tiny import SMALL, trained
+from tests.tiny import SMALL, run_of, trained
 
 EXPERT = ["head/mixture=softmaxes", "head.mixture.num_experts=2", "head.mixture.latent_dropout=0"]
 
@@ -110,8 +110,7 @@ def test_two_runs_on_one_trunk_have_one_kind_of_data_and_other_contexts_another(
         return make(head_config(*overrides, **of)["data"], "data", Corpus).fingerprint()
 
     softmax, gss = sha256(), sha256("head/transform=gss", "seed=7")
-    (mos,) = (path for path in trained_runs.glob("mos-*") if path.is_dir())
-    others = {sha256(of=mos), sha256("trunk.dtype=bfloat16")}
+    others = {sha256(of=run_of(trained_runs, "mos").path), sha256("trunk.dtype=bfloat16")}
     assert softmax == gss
     assert len({softmax, *others}) == 3
 

@@ -26,12 +26,6 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_run
 
 
-@pytest.fixture(scope="module")
-def mos(trained_runs):
-    (path,) = (path for path in trained_runs.glob("mos-*") if path.is_dir())
-    return load_run(path, "best", None, None)
-
-
 def written(run: Path, name: str) -> dict:
     return parse_json((run / "analysis" / f"{name}.json").read_bytes())
 

@@ -1,7 +1,5 @@
 """The spectrum while training: what it leaves, and that measuring changes nothing."""
 
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -16,7 +14,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests.language_models import log_prob_matrix
-from tests.tiny import SMALL, trained
+from tests.tiny import SMALL, run_of, trained
 
 OPTIONS = (*SMALL, "head/transform=gss", "max_epochs=4")
 
@@ -27,11 +25,6 @@ def gss(tmp_path_factory) -> RunFolder:
     measured = ("callbacks.spectrum.every=2", "callbacks.spectrum.contexts=150")
     path = tmp_path_factory.mktemp("runs")
     return trained(path, *OPTIONS, *measured, "conclusion.sample=150")
-
-
-def folder_of(runs: Path, name: str) -> RunFolder:
-    (path,) = (p for p in runs.glob(f"{name}-*") if p.is_dir())
-    return RunFolder(path)
 
 
 def test_spectra_and_rows_of_the_epochs_that_are_measured(gss):
@@ -68,10 +61,9 @@ def test_the_weights_that_count_are_measured(gss):
 
 
 @pytest.mark.parametrize("contexts", [150, 170])
-def test_either_side_gives_the_same_spectrum(trained_runs, contexts):
+def test_either_side_gives_the_same_spectrum(mos, contexts):
     # of 200 words: the Gram matrix is that of the 150 contexts, but not that of the 170
-    loaded = load_run(folder_of(trained_runs, "mos").path, "best", None, None)
-    model, windows = loaded.model, loaded.data.eval_batches("test")
+    model, windows = mos.model, mos.data.eval_batches("test")
     found = model_spectrum(model, windows, contexts)
     rows = log_prob_matrix(model, windows)[:contexts]
     plain = torch.linalg.svdvals(rows.double())
@@ -89,13 +81,12 @@ def test_transformed_logits_are_measured_at_the_end(gss, trained_runs):
     expected = torch.from_numpy(stored.singular_values_S)
     torch.testing.assert_close(found.singular_values, expected)
     for name in ("toy", "mos"):  # no transform, and no one context
-        assert not list(folder_of(trained_runs, name).spectra.glob("*transformed*"))
+        assert not list(run_of(trained_runs, name).spectra.glob("*transformed*"))
 
 
-def test_blocks_of_contexts_are_the_first_ones_with_their_targets(trained_runs, monkeypatch):
+def test_blocks_of_contexts_are_the_first_ones_with_their_targets(mos, monkeypatch):
     monkeypatch.setattr(context_blocks_module, "BLOCK_MB", 0.05)
-    loaded = load_run(folder_of(trained_runs, "mos").path, "best", None, None)
-    model, windows = loaded.model, loaded.data.eval_batches("valid")
+    model, windows = mos.model, mos.data.eval_batches("valid")
     blocks = list(context_blocks(model, windows, 150))
     # 0.05 MiB hold 21 rows of 3 x 200 logits in float32
     assert [len(block.targets_1N[0]) for block in blocks] == [*7 * [21], 3]
@@ -106,18 +97,17 @@ def test_blocks_of_contexts_are_the_first_ones_with_their_targets(trained_runs, 
     assert torch.equal(targets, torch.cat([w.targets_TB.flatten() for w in windows])[:150])
 
 
-def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(trained_runs, monkeypatch):
-    loaded = load_run(folder_of(trained_runs, "mos").path, "best", None, None)
-    needed = [spectrum_bytes(loaded.model, count, "log_probs") for count in range(1, 300)]
+def test_a_spectrum_that_does_not_fit_says_how_many_contexts_would(mos, monkeypatch):
+    needed = [spectrum_bytes(mos.model, count, "log_probs") for count in range(1, 300)]
     assert needed == sorted(needed)  # else more than those said might fit
     least = needed[56]
     monkeypatch.setattr(memory, "available_bytes", lambda device: least)
     monkeypatch.setattr(model_spectra, "available_bytes", lambda device: least)
     with pytest.raises(UserError, match="contexts=N with N at most 57"):
-        model_spectra.require_fitting(loaded.model, 300, "log_probs")
+        model_spectra.require_fitting(mos.model, 300, "log_probs")
     monkeypatch.setattr(memory, "available_bytes", lambda device: 0)
     monkeypatch.setattr(model_spectra, "available_bytes", lambda device: 0)
     with pytest.raises(UserError, match="free some memory"):
-        model_spectra.require_fitting(loaded.model, 300, "log_probs")
+        model_spectra.require_fitting(mos.model, 300, "log_probs")
     monkeypatch.setattr(memory, "available_bytes", lambda device: least)
-    model_spectra.require_fitting(loaded.model, 57, "log_probs")
+    model_spectra.require_fitting(mos.model, 57, "log_probs")

@@ -1,7 +1,5 @@
 """A checkpoint is there whole or not at all, and only from who holds the lock."""
 
-from types import SimpleNamespace
-
 import pytest
 import torch
 
@@ -55,15 +53,3 @@ def test_what_was_seen_makes_the_round_trip():
     resumed.load_state_dict(original.state_dict())
     assert vars(resumed) == vars(original) | {"stopping": resumed.stopping}
     assert resumed.stopping.history == [6.0, 5.0]
-
-
-def test_the_best_checkpoint_is_linked_if_it_was_not(tmp_path):
-    original, resumed = epoch_end(), epoch_end()
-    original.last_is_best = True
-    last, best = tmp_path / "last.ckpt", tmp_path / "best.ckpt"
-    write_tensors(last, {"step": 1})
-    resumed.run = SimpleNamespace(
-        folder=SimpleNamespace(last=last, best=best), check_lock=lambda: None
-    )
-    resumed.load_state_dict(original.state_dict())
-    assert best.samefile(last)

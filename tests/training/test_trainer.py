@@ -1,18 +1,16 @@
 """Options of Lightning's Trainer: passed on, refused by name, or honoured by the run itself."""
 
 import inspect
-from pathlib import Path
 
 import pytest
 import pytorch_lightning as pl
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.trainer import Trainer, check_options
-from tests import tiny
+from tests.tiny import TINY, trained
 
 PASSED_ON = {
     *("accelerator", "devices", "precision", "limit_train_batches", "log_every_n_steps"),
@@ -21,10 +19,6 @@ PASSED_ON = {
     "enable_autolog_hparams",
 }
 REFUSED = sorted(set(inspect.signature(pl.Trainer.__init__).parameters) - PASSED_ON - {"self"})
-
-
-def composed(runs_dir: Path, *overrides: str) -> dict:
-    return tiny.composed(*tiny.TINY, *overrides) | {"runs_dir": str(runs_dir)}
 
 
 @pytest.mark.parametrize(
@@ -44,8 +38,8 @@ def test_an_option_that_a_run_cannot_honour_is_refused_by_name(option, value, co
 
 
 def test_an_option_that_is_left_out_has_its_default(tmp_path):
-    config = composed(tmp_path, "~trainer.accelerator", "~trainer.precision")
-    assert run(config).path == run(composed(tmp_path)).path
+    without = trained(tmp_path, *TINY, "~trainer.accelerator", "~trainer.precision")
+    assert without.path == trained(tmp_path, *TINY).path
 
 
 def test_every_other_option_is_lightnings_own():
@@ -61,10 +55,10 @@ def last(folder: RunFolder) -> dict:
 
 
 def test_a_limited_run_that_goes_on_equals_one_that_was_never_stopped(tmp_path):
-    limit = "+trainer.limit_train_batches=3"
-    run(composed(tmp_path / "stopped", limit, "max_epochs=1"))
-    resumed = run(composed(tmp_path / "stopped", limit, "max_epochs=3"))
-    whole = run(composed(tmp_path / "whole", limit, "max_epochs=3"))
+    limited = (*TINY, "+trainer.limit_train_batches=3")
+    trained(tmp_path / "stopped", *limited, "max_epochs=1")
+    resumed = trained(tmp_path / "stopped", *limited, "max_epochs=3")
+    whole = trained(tmp_path / "whole", *limited, "max_epochs=3")
     assert last(resumed)["global_step"] == 9
     assert resumed.read_result().metrics == whole.read_result().metrics
     ours, theirs = last(resumed)["state_dict"], last(whole)["state_dict"]

@@ -91,7 +91,6 @@ class TextSplits(Splits["np.ndarray"]):
 class Corpus(ABC):
     """The source of splits, and its names. The constructor's arguments are the fields."""
 
-    place = 0  # corpora have no order of their own (`lmkit.runs.names.Named`)
     splits: ClassVar[type[object]] = TextSplits  # what `load` returns
     goes_with = "windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
     unit = "words"  # what the vocabulary consists of

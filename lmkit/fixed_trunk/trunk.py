@@ -32,7 +32,7 @@ class FixedTrunk(Trunk):
             contexts; None: they stay as they are.
     """
 
-    display_name, place = FIXED_TRUNK, 9
+    display_name = FIXED_TRUNK
     factor: Tensor | None
 
     def __init__(

@@ -19,7 +19,6 @@ class Named(Protocol):
     """A kind with a name for tables and figures; "" if tables need not mention it."""
 
     display_name: str
-    place: int  # order among similar kinds, in tables and colours: the papers'
 
 
 def name_of(kind: object) -> str:
@@ -29,8 +28,9 @@ def name_of(kind: object) -> str:
 
 
 def place_of(kind: object) -> int:
-    """The kind's place among similar kinds."""
-    return kind.place if isinstance(kind, Named) else UNPLACED
+    """The `place` of a head or a part of it, its order in tables and colours: the papers'."""
+    place: int = getattr(kind, "place", UNPLACED)
+    return place
 
 
 class RunNames(NamedTuple):

@@ -12,7 +12,6 @@ class Trigger(ABC):
 
     from_start = False  # whether weights are averaged from the first step on
     is_never = False  # whether averaging never starts
-    place = 0  # order among triggers in tables
 
     @property
     @abstractmethod

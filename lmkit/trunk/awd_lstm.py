@@ -111,7 +111,7 @@ def _flat(weights: list[Tensor]) -> list[Tensor]:
 class AWDLSTM(LayeredTrunk):
     """LSTM layers with DropConnect on hidden-to-hidden weights (Merity et al. 2018, section 2)."""
 
-    display_name, place = "AWD-LSTM", 0
+    display_name = "AWD-LSTM"
 
     def __post_init__(self) -> None:
         super().__post_init__()

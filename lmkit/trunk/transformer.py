@@ -142,7 +142,7 @@ class Transformer(LayeredTrunk):
     attention_dropout: float = 0.0
     """On single attention weights, not locked."""
 
-    display_name, place = "Transformer", 3
+    display_name = "Transformer"
 
     def __post_init__(self) -> None:
         require_count("trunk.num_heads", self.num_heads)

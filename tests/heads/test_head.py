@@ -249,6 +249,7 @@ def test_kinds_have_names_and_places_of_their_own():
         assert [place_of(kind) for kind in kinds] == list(range(len(kinds)))
         assert kinds[0].display_name == ""
     assert [name_of(plif) for plif in slopes] == ["LMS-PLIF", "LMS-PLIF†"]
+    assert name_of(type("Trunk", (), {"display_name": "GRU"})()) == "GRU"  # a place is of heads
 
 
 def test_impossible_settings_name_the_option():

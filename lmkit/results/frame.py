@@ -68,7 +68,7 @@ _RANKS = {
     "stable_rank": "stable",
     "participation_ratio": "participation",
 }
-_RANK_FILE = re.compile(r"rank_(train|valid|test)_log_probs_\d+")
+_RANK_FILE = re.compile(r"rank_test_log_probs_\d+")
 _ABOUT_A_FILE = ("schema_version", "kind")
 _PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _FAILED = 2  # times the median perplexity
@@ -195,7 +195,7 @@ def _finished(run: FinishedRun) -> Row:
     analyses, damaged = analyses_in(run.folder)
     for stem, content in analyses.items():
         if _RANK_FILE.fullmatch(stem):
-            row |= ranks_of(_mapping(content.get("spectrum")), str(content.get("split", "test")))
+            row |= ranks_of(_mapping(content.get("spectrum")))
         row |= fields_of(content, f"{stem}.")
     unread += [f"{file}: {why}" for file, why in damaged.items()]
     row |= {"unread": "; ".join(unread)} if unread else {}
@@ -231,12 +231,12 @@ def _names(names: RunNames, config: Mapping[str, Any]) -> Row:
     return {**names._asdict(), "trunk_of": of if isinstance(text, Mapping) else None}
 
 
-def ranks_of(spectrum: Mapping[str, Any], split: str = "test") -> Row:
+def ranks_of(spectrum: Mapping[str, Any]) -> Row:
     """The columns of a stored spectrum's measures: `rank.press@10000`, `rank.effective_0.001@…`."""
-    at = f"@{spectrum.get('num_contexts')}" if split == "test" else f"@{split}"
-    found = {f"rank.{short}{at}": spectrum.get(key) for key, short in _RANKS.items()}
+    contexts = spectrum.get("num_contexts")
+    found = {f"rank.{short}@{contexts}": spectrum.get(key) for key, short in _RANKS.items()}
     effective = _mapping(spectrum.get("effective_rank"))
-    found |= {f"rank.effective_{epsilon}{at}": rank for epsilon, rank in effective.items()}
+    found |= {f"rank.effective_{epsilon}@{contexts}": rank for epsilon, rank in effective.items()}
     return {column: value for column, value in found.items() if value is not None}
 
 

@@ -54,12 +54,15 @@ def test_ranks_stand_by_their_number_of_contexts(tmp_path, make_run):
     more = {"schema_version": 1, "kind": "rank", "split": "test", "checkpoint": "best"}
     more |= {"spectrum": {"num_contexts": 10000, "press_rank": 398, "effective_rank": {}}}
     (later / "analysis" / "rank_test_log_probs_10000.json").write_bytes(checked_json(more))
+    more |= {"split": "valid", "spectrum": more["spectrum"] | {"press_rank": 5}}
+    (later / "analysis" / "rank_valid_log_probs_10000.json").write_bytes(checked_json(more))
     table = results(str(tmp_path))
     assert ranks_in(table).keys() == {10000, 82429}
     ranks = table.set_index("seed")[list(ranks_in(table).values())].to_dict("index")
     assert ranks[2] == {"rank.press@10000": 398, "rank.press@82429": 403}
     assert ranks[1]["rank.press@10000"] == 402
     assert pd.isna(ranks[1]["rank.press@82429"])
+    assert table["rank_valid_log_probs_10000.spectrum.press_rank"].max() == 5  # of valid
 
 
 def test_any_analysis_is_found_and_one_of_another_text_stays_apart(tmp_path, make_run):

@@ -50,11 +50,11 @@ class SpectrumMeasures:
     press_tolerance: float
     press_tolerance_dtype: str
     press_rank: int | None
-    effective_rank: dict[str, int | None]  # by epsilon: "0.001", "0.0001", "1e-05"
+    effective_rank: dict[str, int]  # by epsilon: "0.001", "0.0001", "1e-05"
     stable_rank: float | None
     participation_ratio: float | None
     entropy_rank: float | None
-    unresolved: dict[str, str]  # measure (or "effective_rank 1e-05") -> why it is None
+    unresolved: dict[str, str]  # measure -> why it is None
 
     def to_dict(self) -> dict[str, object]:
         """Numbers, strings, lists and dicts only, ready for JSON."""
@@ -96,7 +96,6 @@ def measure(
     tolerance = press_tolerance(num_rows, num_columns, PRESS_DTYPE)
     found: dict[str, float | str] = {
         "press_rank": _press_rank(relative_S, tolerance, source_dtype),
-        **{f"effective_rank {e:g}": effective_rank(relative_S, e) for e in EPSILONS},
         **_real_measures(relative_S, floor),
     }
     unresolved = {name: reason for name, reason in found.items() if isinstance(reason, str)}
@@ -110,12 +109,9 @@ def measure(
         sigma_1=sigma_1,
         press_tolerance=tolerance,
         press_tolerance_dtype=_name(PRESS_DTYPE),
-        press_rank=resolved["press_rank"],
-        effective_rank={f"{e:g}": resolved[f"effective_rank {e:g}"] for e in EPSILONS},
-        stable_rank=resolved["stable_rank"],
-        participation_ratio=resolved["participation_ratio"],
-        entropy_rank=resolved["entropy_rank"],
+        effective_rank={f"{e:g}": effective_rank(relative_S, e) for e in EPSILONS},
         unresolved=unresolved,
+        **resolved,
     )
 
 

@@ -59,7 +59,7 @@ def _show(found: TwoSets) -> None:
     for name, values in found.table.items():
         cells = [_cell(str(name), value) for value in values]
         rows.append([str(name).replace("_", ", "), *cells])
-    measures = [Column(str(measure), is_text=False) for measure in found.table.index]
+    measures = [Column(str(measure)) for measure in found.table.index]
     columns = [Column("", is_text=True), *measures]
     shown = plain_table("a compared with b", columns, rows)
     shown.notes = [

@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 from lmkit.cli.command_line import files_of, run_named
 from lmkit.cli.entry import entry_point, explained, plain_config
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.tables import plain_table
+from lmkit.presentation.tables import Column, plain_table
 from lmkit.reproduction.planning import Axes, commands, in_words, plan_sweep
 from lmkit.reproduction.running import run_all
 from lmkit.reproduction.steps import Reproduction
@@ -91,6 +91,6 @@ def _list(files: dict[str, Path]) -> None:
         content: Any = OmegaConf.load(file)
         rows.append([name, content.get("paper"), content.get("table")])
     print(USAGE, end="", flush=True)
-    columns = ("name", "paper", "table or figure")
+    columns = [Column(name, is_text=True) for name in ("name", "paper", "table or figure")]
     tables.console().print(plain_table("reproductions", columns, rows))
     print("lmkit reproduce NAME dry_run=true shows its commands and about how long they take.")

@@ -7,7 +7,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 
 from lmkit.presentation.quantities import data_size
-from lmkit.presentation.tables import Row, plain_table
+from lmkit.presentation.tables import Column, Row, plain_table
 from lmkit.runs.lock import LockHeld, RunLock
 
 FILE = "contexts.bin"
@@ -36,7 +36,8 @@ def clean(dry_run: bool, console: Console) -> None:
     ]
     if rows:
         title = f"contexts in {cache_folder()}"
-        console.print(plain_table(title, ("contexts", "on disk"), rows))
+        columns = [Column("contexts", is_text=True), Column("on disk")]
+        console.print(plain_table(title, columns, rows))
     total = data_size(sum(sizes))
     if dry_run:
         console.print(

@@ -4,7 +4,7 @@ frames (`styled.py`).
 
 import math
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import rich.table
 from rich.cells import cell_len
@@ -24,11 +24,8 @@ class Column:
     """A column of a table."""
 
     name: str
-    is_text: bool | None = None  # left-aligned; None: if all values are texts
+    is_text: bool = False  # left-aligned
     is_optional: bool = False  # left out if no row has a value
-
-
-Heading = Column | str  # a text stands for a column of that name
 
 
 @dataclass
@@ -83,21 +80,17 @@ class Table:
 
 
 def plain_table(
-    title: str, columns: Sequence[Heading], rows: Iterable[Row], rules: Collection[int] = ()
+    title: str, columns: Sequence[Column], rows: Iterable[Row], rules: Collection[int] = ()
 ) -> Table:
     """A table of these rows, each with one entry per column."""
     rows = list(rows)
-    shown: dict[int, Column] = {}
-    for i, heading in enumerate(columns):
-        column = Column(heading) if isinstance(heading, str) else heading
-        values = [row[i] for row in rows if row[i] is not None]
-        if column.is_text is None:
-            is_text = bool(values) and all(isinstance(value, str) for value in values)
-            column = replace(column, is_text=is_text)
-        if values or not column.is_optional:
-            shown[i] = column
+    shown = [
+        i
+        for i, column in enumerate(columns)
+        if not column.is_optional or any(row[i] is not None for row in rows)
+    ]
     texts = [[_text(row[i]) for i in shown] for row in rows]
-    return Table(title, list(shown.values()), texts, rules)
+    return Table(title, [columns[i] for i in shown], texts, rules)
 
 
 def key_values(title: str, rows: Iterable[tuple[str, Entry]]) -> Table:

@@ -24,12 +24,10 @@ def console() -> Console:
 
 def show_standings(console: Console, name: str, standings: Sequence[Standing]) -> None:
     """One row per point: its state and what is known of it."""
+    measured = ("epoch", "valid ppl", "test ppl", "Press rank", "s/epoch", "left at most")
     columns = [
-        Column("point", is_text=True),
-        Column("state", is_text=True),
-        *(Column(name, is_optional=True) for name in ("epoch", "valid ppl", "test ppl")),
-        Column("Press rank", is_optional=True),
-        *(Column(name, is_text=False, is_optional=True) for name in ("s/epoch", "left at most")),
+        *(Column(name, is_text=True) for name in ("point", "state")),
+        *(Column(name, is_optional=True) for name in measured),
     ]
     rows = [
         [

@@ -5,6 +5,7 @@ from rich.console import Console
 
 from lmkit.presentation import styled
 from lmkit.presentation.tables import (
+    Column,
     Table,
     counted,
     decimal,
@@ -46,10 +47,11 @@ def test_latex_is_booktabs_and_takes_no_letter_for_its_own():
     assert r"\caption{x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y}" in odd
 
 
-def test_plain_values_have_their_usual_texts_and_decide_where_a_column_stands():
-    table = plain_table("t", ["run", "seed", "ppl", "why"], [["a", 1234, 57.126, None]])
-    assert table.rows[0] == ["a", "1,234", "57.13", "–"]
-    assert [column.is_text for column in table.columns] == [True, False, False, False]
+def test_plain_values_have_their_usual_texts_and_columns_may_be_left_out():
+    columns = [*map(Column, ("run", "seed", "ppl", "why")), Column("if any", is_optional=True)]
+    table = plain_table("t", columns, [["a", 1234, 57.126, None, None]])
+    assert table.rows == [["a", "1,234", "57.13", "–"]]
+    assert table.columns == columns[:4]
 
 
 def printed(table: Table, width: int) -> list[str]:
@@ -60,7 +62,7 @@ def printed(table: Table, width: int) -> list[str]:
 
 
 def test_texts_on_the_terminal_are_no_markup_and_rules_and_notes_are_drawn():
-    table = plain_table("[t]", ["a", "b"], [["[red]x", 1], ["total", 2]], rules=[1])
+    table = plain_table("[t]", [Column("a"), Column("b")], [["[red]x", 1], ["total", 2]], rules=[1])
     table.notes = ["note [1]"]
     lines = printed(table, 80)
     assert lines[0].strip() == "[t]"
@@ -74,7 +76,7 @@ def test_names_with_values_have_no_header():
 
 
 def test_columns_that_do_not_fit_follow_below():
-    columns = ["run", *(f"a long name {i}" for i in range(8))]
+    columns = [Column("run"), *(Column(f"a long name {i}") for i in range(8))]
     lines = printed(plain_table("t", columns, [["softmax", *[123456] * 8]]), 60)
     assert max(map(len, lines)) <= 60
     assert sum(line.count("123,456") for line in lines) == 8

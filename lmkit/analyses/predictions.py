@@ -275,14 +275,15 @@ def random_positions(tokens: np.ndarray, count: int, seed: int) -> list[int]:
 
 
 def largest_margins(margins: np.ndarray, count: int) -> tuple[list[int], list[int]]:
-    """Positions with the largest margins in nats over another model on the true word, both ways;
-    the largest first (as Yang et al. 2018 looked for where MoS beats softmax).
+    """Positions with the largest margins in nats over another model on the true word, above 0 and
+    below; the largest first (as Yang et al. 2018 looked for where MoS beats softmax).
 
     Args:
         margins: of the words at positions 1, 2, ... (num_tokens - 1,).
     """
-    order = np.argsort(-margins, kind="stable") + 1
-    return order[:count].tolist(), order[::-1][:count].tolist()
+    order = np.argsort(-margins, kind="stable")
+    better, worse = order[margins[order] > 0], order[margins[order] < 0][::-1]
+    return (better[:count] + 1).tolist(), (worse[:count] + 1).tolist()
 
 
 def last_words(context: Context, tokens: np.ndarray, tokenizer: Tokenizer) -> str:

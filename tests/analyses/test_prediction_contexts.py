@@ -68,7 +68,7 @@ def test_random_positions_are_different_and_those_of_the_seed():
 def test_largest_margins_both_ways():
     better, worse = largest_margins(np.array([3.0, -4, 0, 2]), 2)
     assert better == [1, 4]
-    assert worse == [2, 3]
+    assert worse == [2]  # at 3 it is as good
 
 
 def test_last_words_before_the_predicted_one():

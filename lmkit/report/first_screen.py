@@ -110,7 +110,7 @@ def _cell(row: pd.Series, has_baseline: bool) -> str:
     if pd.isna(row["difference"]):
         return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
     mark = "†" * bool(row["differs"]) + APART * bool(row["apart"])
-    interval = "one seed"
+    interval = _untested(row)
     if not pd.isna(row["low"]):
         interval = f"{signed(row['low'])} … {signed(row['high'])}"
     valid = f"valid {signed(row['valid_difference'])}"
@@ -141,16 +141,19 @@ def _said(of: pd.DataFrame) -> str:
     if undecided:
         than = "it" if clauses else name
         clauses.append(f"{joined(undecided)} cannot be told from {than}")
-    untested = of[(of["verdict"] == "") & ~of["is_baseline"]]
-    trained_otherwise = untested["difference"].isna()
-    for why, such in (
-        ("one seed", untested[~trained_otherwise]),
-        ("another training", untested[trained_otherwise]),
-    ):
-        if len(such):
-            have = "has" if len(such) == 1 else "have"
-            clauses.append(f"{joined(such['head_label'])} {have} no test ({why})")
+    reasons: dict[str, list[str]] = {}
+    for _, row in of[(of["verdict"] == "") & ~of["is_baseline"]].iterrows():
+        reasons.setdefault(_untested(row), []).append(row["head_label"])
+    for why, heads in reasons.items():
+        clauses.append(f"{joined(heads)} {'has' if len(heads) == 1 else 'have'} no test ({why})")
     return f"{'; '.join(clauses)}."
+
+
+def _untested(row: pd.Series) -> str:
+    """Why a head has no test."""
+    if pd.isna(row["difference"]):
+        return "another training"
+    return "one seed" if row["seeds"] == 1 else "the baseline has one seed"
 
 
 def _differing(rows: pd.DataFrame) -> str:

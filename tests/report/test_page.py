@@ -104,7 +104,16 @@ def test_each_head_without_a_test_has_its_reason(runs, tmp_path, make_run):
     for seed in (1, 2):
         make_run(runs, seed, 50.0, transform="outside", options={"max_epochs": 900})
     html = page_of(runs, tmp_path / "out")
-    assert "MoS has no test (one seed); Cube has no test (another training)." in html
+    assert "Cube has no test (another training); MoS has no test (one seed)." in html
+
+
+def test_a_baseline_of_one_seed_is_the_reason_of_heads_of_several(tmp_path, make_run):
+    make_run(tmp_path / "runs")
+    for seed in (1, 2):
+        make_run(tmp_path / "runs", seed, 56.0 + seed, transform="gss")
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "GSS has no test (the baseline has one seed)." in html
+    assert "\nthe baseline has one seed\n" in cells(html)["GSS"]
 
 
 def test_of_two_baselines_the_one_that_others_are_compared_with_is_named(tmp_path, make_run):

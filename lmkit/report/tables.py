@@ -147,7 +147,8 @@ def _beside(
     plain = published().dropna(subset=["experiment"]).drop_duplicates(["experiment", "quantity"])
     values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark"]]
     columns: dict[str, dict[object, str]] = {}
-    differs, runs = near["differs"].to_dict(), groups.to_dict("index")
+    differs = near["differs"].to_dict()
+    runs = {group: row.dropna().to_dict() for group, row in groups.iterrows()}
     wanted = {"valid_ppl": "valid", "test_ppl": "test", f"rank.press@{contexts}": "Press rank"}
     for quantity, heading in (wanted | _methods(groups)).items():
         digits = 0 if quantity.startswith("rank.") else 2
@@ -156,7 +157,7 @@ def _beside(
                 value, spread, remark = values.loc[(quantity, experiment)]
                 cells = columns.setdefault(f"published {heading}", {})
                 cells[group] = plus_minus(value, spread, digits)
-                if quantity.startswith("evaluate_"):
+                if quantity.startswith("evaluate_") and quantity in runs[group]:
                     of_method = method_differences(runs[group], quantity, remark)
                     differs[group] = differs[group] + [f"{heading}: {o}" for o in of_method]
     named = {g: counted(len(lines), "option") if lines else "the same"

@@ -300,11 +300,13 @@ def test_what_was_published_of_dynamic_evaluation_stands_beside_what_was_measure
     tmp_path, make_run
 ):
     start = make_run(tmp_path / "runs", 28, mixture="softmaxes", trigger="nt", name="penn_mos_nt")
-    run = make_run(
-        tmp_path / "runs", 28, 54.6, mixture="softmaxes", trigger="asgd",
-        name="penn_mos_nt_finetune",
-        options={"finetuned_from": {"identity": start.name[-12:], "weights_sha256": "1"}},
-    )  # fmt: skip
+    finetuned = {
+        "trigger": "asgd",
+        "name": "penn_mos_nt_finetune",
+        "options": {"finetuned_from": {"identity": start.name[-12:], "weights_sha256": "1"}},
+    }
+    run = make_run(tmp_path / "runs", 28, 54.6, mixture="softmaxes", **finetuned)
+    make_run(tmp_path / "runs", 28, 57.0, **finetuned)  # not evaluated so
     options = {"lr": 0.002, "decay": 0.02, "epsilon": 0.001, "convention": "code"}
     content = {"schema_version": 1, "kind": "evaluate", "ppl": 47.9, "options": options}
     content["options"] |= {"length": 5, "batch_size": 100}
@@ -317,6 +319,7 @@ def test_what_was_published_of_dynamic_evaluation_stands_beside_what_was_measure
     assert "47.69" in latex  # Yang et al. 2018, table 1
     html = (tmp_path / "out" / "index.html").read_text()
     assert "test, dynamic: decay 0.02 (0.075)." in html
+    assert html.count("test, dynamic: ") == 1
 
 
 def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):

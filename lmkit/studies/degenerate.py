@@ -149,7 +149,10 @@ class Experts(nn.Module):
         self.weight = nn.Parameter(torch.empty(shape))
         for weight in self.weight.data:
             nn.init.xavier_uniform_(weight)
-        self.gate_weight_KC = _gate_weight(gates, num_experts, in_channels)
+        self.gate_weight_KC: nn.Parameter | None = None
+        if gates == "softmax":
+            gate_weight_KC = torch.empty(num_experts, in_channels)
+            self.gate_weight_KC = nn.Parameter(nn.init.xavier_uniform_(gate_weight_KC))
 
     def forward(self, x: Tensor) -> Tensor:
         stacked = F.conv2d(x, self.weight.flatten(0, 1), padding="same")
@@ -158,9 +161,3 @@ class Experts(nn.Module):
             return values.mean(1)
         gates = torch.softmax(torch.einsum("bchw,kc->bkhw", x, self.gate_weight_KC), dim=1)
         return (gates.unsqueeze(2) * values).sum(1)
-
-
-def _gate_weight(gates: str, num_experts: int, in_dim: int) -> nn.Parameter | None:
-    if gates == "constant":
-        return None
-    return nn.Parameter(nn.init.xavier_uniform_(torch.empty(num_experts, in_dim)))

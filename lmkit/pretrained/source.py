@@ -48,7 +48,8 @@ class Checkpoint(NamedTuple):
 
 
 def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> list[Checkpoint]:
-    """The checkpoints that the options hf and revision select, by model, then by step.
+    """The checkpoints that the options hf and revision select, by model, then by step; those that
+    name none, such as `main`, come last.
 
     Args:
         option: that names the places, for messages.
@@ -58,7 +59,7 @@ def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> 
     texts = require_names(option.removesuffix("="), places, "models")
     wanted = [] if revisions is None else require_names("revision", revisions, "revisions")
     found = [each for text in texts for each in _at(text, wanted, option)]
-    found.sort(key=lambda each: (each.family, each.step or 0))
+    found.sort(key=lambda each: (each.family, each.step is None, each.step or 0))
     names = [each.name for each in found]
     twice = next((name for name in names if names.count(name) > 1), None)
     if twice is not None:

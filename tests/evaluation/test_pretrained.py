@@ -373,6 +373,11 @@ def test_each_checkpoint_of_a_model_is_measured_and_knows_its_step(made, here, l
     assert parse_json(found.read_bytes())["pretrained"]["step"] == 100
 
 
+def test_revisions_come_by_step_and_the_last_weights_last():
+    found = find_checkpoints("someone/model", ["main", "step1000", "step20"])
+    assert [each.revision for each in found] == ["step20", "step1000", "main"]
+
+
 @pytest.fixture(scope="module")
 def all_measured(made, tmp_path_factory) -> Path:
     """Two checkpoints, a model without gradients and one with predictions alone."""

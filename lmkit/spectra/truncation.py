@@ -4,7 +4,7 @@ With the rows of log P centred, A = log P - mean, the rank-k approximation is A 
 leading right singular vectors: the eigenvectors of A^T A, which is summed over blocks of rows. Each
 approximated row is made a distribution again by a softmax, which is where the mean goes. A second
 pass over the rows gives KL(P || P_k) and the cross-entropy of the words that follow. The rank of A
-is at most one less than that of log P, as the mean is a row's own.
+is that of log P or one less, as the mean is a row's own.
 
 The truncation is the best of rank k in the sum of squares over all entries, rare words as much as
 frequent ones, not in KL: a softmax of dimension k can be nearer to P by orders of magnitude, see

@@ -56,6 +56,14 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
     return table.assign(p_holm=p_holm)  # over those not trained yet too
 
 
+def over_trunks(runs: pd.DataFrame, *pairs: tuple[str, str]) -> dict[str, str]:
+    """Secondary contrasts, as `contrasts` has the primary ones over trunks trained with Softmax."""
+    table = contrasts(runs, rules() | {"primary": {"fixed_to_end": pairs}})
+    of_trunks = table[table["trunk"] == "penn_subwords"].set_index("contrast")
+    values = of_trunks[["difference", "low", "high"]]
+    return {str(pair): interval(*row, 2) for pair, row in values.iterrows()}
+
+
 def _samples(
     fresh: pd.DataFrame, of: dict[str, Any]
 ) -> Iterator[tuple[str, Callable[..., dict[str, Any] | None], dict[str, pd.DataFrame]]]:

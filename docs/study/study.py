@@ -27,7 +27,7 @@ from lmkit.runs.atomic import replace_text
 FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
-from contrasts import contrasts, contrasts_table, measure_losses  # noqa: E402
+from contrasts import contrasts, contrasts_table, measure_losses, over_trunks  # noqa: E402
 from drawing import by_head, by_used_rank  # noqa: E402
 from keeping import compare, keep  # noqa: E402
 from rules import asked_for, rules  # noqa: E402
@@ -41,6 +41,8 @@ BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 def written(kept: pd.DataFrame) -> dict[Path, str]:
     """The texts and the figures of these runs, by the files that have them."""
     known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
+    curve = "learnt curve"
+    known["over_trunks"] = over_trunks(kept, (curve, "Softmax"), (curve, "LMS-PLIF"))
     return {
         FOLDER / "figures/heads.svg": by_head(kept),
         FOLDER / "figures/used_rank.svg": by_used_rank(kept),

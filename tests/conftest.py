@@ -89,6 +89,14 @@ def _caches(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _unsynced() -> Iterator[None]:
+    """Nothing waits for the disk: what a power loss may leave, tests/faults finds out."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.setattr(os, "fsync", lambda _: None)
+        yield
+
+
 def write_empty_figures(trained: Any, *_: object) -> None:
     """In the place of a run's figures, whose drawing takes half of a tiny run's time."""
     has_curve = any(True for _ in trained.model.head.transform.parameters())

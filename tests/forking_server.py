@@ -1,8 +1,9 @@
 """What the server of `tests.forked` does before it forks: imports, and a run of a second.
 
-Runs that it forks have empty figures, as those of `tests.conftest`.
+Runs that it forks have empty figures and are not synced, as those of `tests.conftest`.
 """
 
+import os
 import tempfile
 
 from lmkit.experiment import conclusion
@@ -11,6 +12,7 @@ from tests.faults.scenarios import PLAIN
 from tests.faults.warm import warm_up
 
 conclusion._draw = write_empty_figures
+os.fsync = lambda _: None
 with tempfile.TemporaryDirectory() as folder:
     # the language of `tests.tiny.TINY`: processes have its biases, which take half a second
     warm_up([*PLAIN, "data.num_words=40", f"runs_dir={folder}"])

@@ -116,12 +116,17 @@ def draw() -> Iterator[Callable[..., None]]:
         yield original
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures that commands write are empty, for tests of what stands beside them."""
+def leave_undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures that commands write are empty."""
     for module in ("presentation.figures", "report.page"):
         monkeypatch.setattr(f"lmkit.{module}.to_svg", lambda *_: '<svg width="72pt"></svg>')
     monkeypatch.setattr("lmkit.report.page.to_pdf", lambda _: b"")
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what stands beside figures."""
+    leave_undrawn(monkeypatch)
 
 
 @pytest.fixture

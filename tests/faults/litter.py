@@ -3,7 +3,7 @@
     python -m tests.faults.litter FOLDER COMMAND [option=value ...]
 
 Each time, the command is typed in a copy of FOLDER/inputs. The second one must leave the files that
-an undisturbed command leaves, and no others.
+an undisturbed command leaves, and no others. Figures are empty: drawing them takes the time.
 """
 
 import os
@@ -22,11 +22,15 @@ LIMIT_S = 300.0  # of one process, on however busy a machine
 def main() -> None:
     control = preloaded("tests.faults.litter")
     # slow to import: once the process has its library
+    import pytest
+
+    from tests.conftest import leave_undrawn
     from tests.faults.warm import warm_up
 
     folder, *line = sys.argv[1:]
     trial = _Trial(Path(folder).resolve(), line, control)
     os.chdir(trial.cleared())
+    leave_undrawn(pytest.MonkeyPatch())
     warm_up(line)
     sys.exit(trial.run())
 

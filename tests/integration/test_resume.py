@@ -29,6 +29,9 @@ OPTIONS = (
 )
 
 
+SAVING = ("callbacks.checkpoints.every_minutes=0.002",)  # of runs to be killed
+
+
 def composed(runs_dir: Path, *overrides: str) -> dict:
     return tiny.composed(*OPTIONS, *overrides) | {"runs_dir": str(runs_dir)}
 
@@ -91,12 +94,12 @@ def undisturbed(tmp_path_factory) -> RunFolder:
 @pytest.mark.slow
 def test_ten_kills_change_no_bit(undisturbed, tmp_path):
     moments = random.Random(1)
-    config = composed(tmp_path, "callbacks.checkpoints.every_minutes=0.002")
+    config = composed(tmp_path, *SAVING)
     kills = sum(
         kill_after(config, moments.randint(0, 6), moments.uniform(0, 0.05)) for _ in range(10)
     )
     assert kills >= 5, "the run ended before it could be killed often"
-    assert_same_run(undisturbed, to_the_end(config))
+    assert_same_run(undisturbed, to_the_end(composed(tmp_path)))
 
 
 TRANSFORMER = ("trunk=transformer", "trunk.memory=30", "trunk.attention_dropout=0.2")
@@ -106,13 +109,13 @@ TRANSFORMER += ("trigger=at_epoch",)
 
 @pytest.mark.slow
 def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path):
-    options = (*TRANSFORMER, "trigger.epoch=4", "callbacks.checkpoints.every_minutes=0.002")
-    config = composed(tmp_path / "killed", *options, "max_epochs=5")
+    options = (*TRANSFORMER, "trigger.epoch=4", "max_epochs=5")
     reference = to_the_end(composed(tmp_path / "undisturbed", *options, "max_epochs=8"))
-    kills = sum(kill_after(config, rows) for rows in (6, 10, 14))
+    killed = tmp_path / "killed"
+    kills = sum(kill_after(composed(killed, *options, *SAVING), rows) for rows in (6, 10, 14))
     assert kills, "the run ended before it could be killed"
-    to_the_end(config)
-    assert_same_run(reference, to_the_end(config | {"max_epochs": 8}))
+    to_the_end(composed(killed, *options))
+    assert_same_run(reference, to_the_end(composed(killed, *options, "max_epochs=8")))
 
 
 @pytest.mark.slow

@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 from lmkit.cli import check_points
 from lmkit.cli.main import main
 from lmkit.runs.folder import RunFolder
+from tests.faults.comparison import runs_in
 from tests.forked import for_points
 from tests.tiny import TINY
 
@@ -82,7 +83,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def three(trained: Path, tmp_path: Path) -> list[RunFolder]:
     """Two runs of plain softmax and one of GSS, in the test's folder `runs`."""
     shutil.copytree(trained, tmp_path / "runs")
-    found = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/config.yaml")]
+    found = runs_in(tmp_path / "runs")
     return sorted(found, key=lambda run: (run.path.name[:4], run.read_config()["seed"]))
 
 
@@ -101,11 +102,7 @@ def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., s
 @pytest.fixture
 def runs(tmp_path: Path) -> Callable[[], Sequence[RunFolder]]:
     """The runs that the test has made so far, by their names."""
-
-    def find() -> list[RunFolder]:
-        return [RunFolder(path.parent) for path in sorted(tmp_path.glob("runs/*/config.yaml"))]
-
-    return find
+    return lambda: runs_in(tmp_path / "runs")
 
 
 @pytest.fixture

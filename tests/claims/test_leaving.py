@@ -25,6 +25,7 @@ from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from tests.claims.conftest import Lmkit, typed_in
+from tests.faults.comparison import runs_in
 from tests.integration.test_resume import assert_same_run
 from tests.tiny import TINY
 
@@ -60,8 +61,8 @@ def undisturbed(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     folder = tmp_path_factory.mktemp("undisturbed")
     with pytest.MonkeyPatch.context() as monkeypatch:
         typed_in(folder, monkeypatch)(*MEASURED)
-    (config,) = folder.glob("runs/*/config.yaml")
-    return RunFolder(config.parent)
+    (made,) = runs_in(folder / "runs")
+    return made
 
 
 @pytest.fixture
@@ -195,7 +196,7 @@ def test_a_callback_that_validates_other_weights_is_left_in_validation_too(
     signal_within(HeadModule, "validation_step", 2, monkeypatch)
     left_in_validation(lmkit, line, capsys)
     lmkit(*line)
-    (undisturbed,) = (RunFolder(p.parent) for p in tmp_path.glob("undisturbed/*/config.yaml"))
+    (undisturbed,) = runs_in(tmp_path / "undisturbed")
     assert run().read_result().metrics == undisturbed.read_result().metrics
     weights = [load_checkpoint(each.last)["state_dict"] for each in (run(), undisturbed)]
     assert all(torch.equal(weight, weights[1][name]) for name, weight in weights[0].items())

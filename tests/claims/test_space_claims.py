@@ -16,6 +16,7 @@ from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
+from tests.faults.comparison import runs_in
 from tests.tiny import TINY
 
 LINE = ("train", *TINY, "seed=1")
@@ -37,7 +38,7 @@ def blocks(path: Path) -> int:
 
 def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, refused, three, printed):
     lmkit(*LINE, "keep=best", "runs_dir=few")
-    (run,) = (RunFolder(path.parent) for path in Path("few").glob("*/config.yaml"))
+    (run,) = runs_in(Path("few"))
     same, line = three[0], (*LINE, "runs_dir=few")
     assert run.path.name == same.path.name
     assert run.read_result().metrics == same.read_result().metrics

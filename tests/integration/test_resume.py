@@ -16,7 +16,7 @@ from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training.checkpoint_files import load_checkpoint
 from tests import tiny
-from tests.faults.comparison import rows
+from tests.faults.comparison import rows, runs_in
 from tests.forked import spawner, start
 from tests.tiny import SMALL
 
@@ -40,8 +40,8 @@ def to_the_end(config: dict) -> RunFolder:
     process = started(config)
     process.join()
     assert process.exitcode == 0
-    (folder,) = (f.parent for f in Path(config["runs_dir"]).glob("*/config.yaml"))
-    return RunFolder(folder)
+    (folder,) = runs_in(Path(config["runs_dir"]))
+    return folder
 
 
 def kill_after(config: dict, rows: int, pause: float = 0.0) -> bool:

@@ -14,9 +14,9 @@ from pathlib import Path
 import pytest
 import rich
 
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from tests import forked
+from tests.faults.comparison import runs_in
 from tests.tiny import TINY
 
 WITH_BAR = [each for each in TINY if each != "callbacks.progress_bar=null"]
@@ -91,7 +91,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
 
 
 def log(folder: Path) -> str:
-    (run,) = (RunFolder(path.parent) for path in folder.glob("runs/*/config.yaml"))
+    (run,) = runs_in(folder / "runs")
     return run.log.read_text()
 
 

@@ -6,15 +6,15 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import pytest
 
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from tests.conftest import REPOSITORY
+from tests.faults.comparison import runs_in
 from tests.tiny import TINY
 
-PAGE = Path(__file__).parents[2] / "docs" / "search.md"
+PAGE = REPOSITORY / "docs" / "search.md"
 
 
 @pytest.mark.slow
@@ -51,7 +51,7 @@ def test_the_script_of_the_page_is_killed_and_goes_on(tmp_path):
     killed = states.index("FAIL")
     assert study.trials[killed + 1].params == study.trials[killed].params
     assert states.count("COMPLETE") + states.count("PRUNED") + states.count("FAIL") >= 3
-    runs = [RunFolder(path.parent) for path in tmp_path.glob("runs/*/config.yaml")]
+    runs = runs_in(tmp_path / "runs")
     assert len(runs) == len({str(trial.params) for trial in study.trials})  # none twice
     for run in runs:
         rows = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]

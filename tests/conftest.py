@@ -38,6 +38,7 @@ PYTHONS_LOADER = yaml.SafeLoader
 yaml.SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 REPOSITORY = Path(__file__).resolve().parent.parent
+KEPT = REPOSITORY / "docs/study/first/runs"  # finished runs, for tests to read
 
 # of each kind: its name, its place, and a transform's section
 MIXTURES = {"none": ("", 0), "softmaxes": ("MoS", 2)}

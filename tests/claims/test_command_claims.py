@@ -12,11 +12,9 @@ import pytest
 from lmkit.cli.command_line import options_first
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
-from tests.conftest import REPOSITORY
+from tests.conftest import KEPT
 from tests.test_architecture import HEAVY_FOR_RUNS
 from tests.tiny import TINY, composed
-
-STUDY = REPOSITORY / "docs/study/first/runs"
 
 
 def process(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -99,10 +97,10 @@ def unread() -> Iterator[int]:
     os.close(writer)
 
 
-COMPARED = ["compare", f"a={STUDY}/penn_study-*", f"b={STUDY}/penn_study_*"]
+COMPARED = ["compare", f"a={KEPT}/penn_study-*", f"b={KEPT}/penn_study_*"]
 
 
-@pytest.mark.parametrize("arguments", [["train", "--help"], ["runs", str(STUDY)], COMPARED])
+@pytest.mark.parametrize("arguments", [["train", "--help"], ["runs", str(KEPT)], COMPARED])
 def test_a_command_whose_output_nobody_reads_ends_quietly(unread, arguments):
     ended = process(*arguments, stdout=unread)
     assert (ended.returncode, ended.stderr) == (1, "")

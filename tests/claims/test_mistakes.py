@@ -6,9 +6,8 @@ import pytest
 import pytorch_lightning as pl
 
 from lmkit.cli.entry import CONFIGS
-from tests.conftest import REPOSITORY
+from tests.conftest import KEPT
 
-KEPT = REPOSITORY / "docs/study/first/runs"
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
 
 

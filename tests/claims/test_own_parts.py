@@ -11,7 +11,7 @@ import torch
 
 import lmkit as package
 from tests.claims.conftest import Lmkit
-from tests.claims.test_mistakes import KEPT
+from tests.conftest import KEPT
 from tests.pages import write_shown_files
 from tests.tiny import TINY
 

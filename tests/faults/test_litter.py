@@ -7,12 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import KEPT, REPOSITORY
 from tests.evaluation.test_pretrained import TEXT
 from tests.faults import interposer
 from tests.pretrained_models import make_gpt2, make_tokenizer
-
-REPOSITORY = Path(__file__).parents[2]
-KEPT = REPOSITORY / "docs/study/first/runs"
 
 pytestmark = [
     pytest.mark.slow,

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.conftest import REPOSITORY
+
 CACHES = shutil.ignore_patterns("__pycache__")
 NOT_BUILT = shutil.ignore_patterns(
     *(".*", "__pycache__", "build", "*.egg-info", "runs", "data", "report", "tests")

@@ -13,9 +13,8 @@ from lmkit.results.frame import chosen, frame, ranks_in, results
 from lmkit.results.groups import grouped
 from lmkit.runs.checksums import checked_json
 from lmkit.runs.metrics import MetricsFile
+from tests.conftest import KEPT
 from tests.results.forging import change
-
-KEPT = Path(__file__).parents[2] / "docs" / "study" / "first" / "runs"
 
 
 def test_a_row_holds_what_the_files_of_a_run_hold(tmp_path, make_run):

@@ -20,8 +20,8 @@ from lmkit.runs.source import (
     own_files,
     source_sha256,
 )
+from tests.conftest import REPOSITORY
 
-ROOT = Path(__file__).parents[2]
 PACKAGE = Path(lmkit.__file__).parent
 CODE = """
 from dataclasses import dataclass
@@ -159,7 +159,7 @@ def hashed(python: Path | str, path: Path, *targets: str) -> list[bool]:
         "assert all(map(find_source, sys.argv[1:]))\n"
         "print(json.dumps([source_sha256(target) is not None for target in sys.argv[1:]]))"
     )
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
+    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{REPOSITORY}"}
     done = subprocess.run(
         [python, "-c", code, *targets], env=environment, check=True, capture_output=True, text=True
     )

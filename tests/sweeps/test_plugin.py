@@ -2,9 +2,8 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
-REPOSITORY = Path(__file__).parents[2]
+from tests.conftest import REPOSITORY
 
 SWEEPERS = "from hydra.core.plugins import Plugins\nfrom hydra.plugins.sweeper import Sweeper\n"
 FOUND = "any(s.__name__ == 'LmkitSweeper' for s in Plugins.instance().discover(Sweeper))"

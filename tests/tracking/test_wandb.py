@@ -22,6 +22,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
+from tests.conftest import REPOSITORY
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
 from tests.waiting import wait_for
 
@@ -278,7 +279,7 @@ def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
-        cwd=Path(__file__).parents[2],
+        cwd=REPOSITORY,
         env={k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"},  # a process of its own
     )
     children = process.stdout.readline().split()

@@ -213,6 +213,8 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ("rank run=there -m contexts=1,2", "-m goes with lmkit train, where"),
         ("dashboard mine", "ENTITY/PROJECT is missing"),
         ("describe max_epochs=0", "max_epochs must be a whole number of at least 1, but is 0"),
+        ("describe conclusion.contexts=0", "conclusion.contexts must be"),
+        ("describe callbacks.spectrum.every=0", "callbacks.spectrum.every must be"),
         ("download penn root=there/a.yaml", "must be a folder, but there/a.yaml is a file"),
         ("runs there csv=yes", "csv must be one of true, false, but is 'yes'"),
         (f"train runs_dir=/proc/x {SHORT}", "cannot make the folder /proc/x: "),
@@ -261,6 +263,13 @@ def test_what_newcomers_typed_is_answered(refused, tmp_path, line, expected):
     (tmp_path / "there/experiment/own.yaml").write_text(f"{head}defaults: [penn_smal]\n")
     (tmp_path / "there/experiment/far.yaml").write_text(f"{head}elsewhere: 1\n")
     assert expected in refused(*line.split())
+
+
+@pytest.mark.parametrize("line", [("describe", "seed=1,2"), ("compare", "a=x,y", "b=z")])
+def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
+    said = refused(*line)
+    assert "Ambiguous value" in said
+    assert "--multirun" not in said
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ HEAVY = {"torch", "pytorch_lightning", "torchmetrics", "wandb", "matplotlib", "m
 # of runs, on which status commands depend, none but the module of arrays brings these either
 HEAVY_FOR_RUNS = HEAVY | {"numpy", "pandas", "hydra", "omegaconf", "scipy", "rich"}
 OF_ARRAYS = "lmkit.runs.array_files"
+# nor do a sweep's worker and what finds that a run has finished bring numpy, nor the first Hydra
+WORKER = "lmkit.cli.sweep"
+SKIPPING = ("lmkit.cli.train", "lmkit.experiment.run", "lmkit.data.corpus", "lmkit.data.tokenizer")
 
 
 def module_name(path: Path) -> str:
@@ -144,8 +147,9 @@ def test_quick_modules_do_not_import_torch():
     """Commands that list, check or report must start within a second."""
     of_runs = [m for m in MODULES if room_of(m) == "runs" and m != OF_ARRAYS]
     others = [m for m in MODULES if room_of(m) in TORCH_FREE_ROOMS and m not in (*SLOW, *of_runs)]
-    heavy = dict.fromkeys(of_runs, HEAVY_FOR_RUNS)
-    modules = [*of_runs, *TORCH_FREE_MODULES, *others]
+    heavy = dict.fromkeys(of_runs, HEAVY_FOR_RUNS) | {WORKER: HEAVY | {"hydra", "numpy"}}
+    heavy |= dict.fromkeys(SKIPPING, HEAVY | {"numpy"})
+    modules = list(dict.fromkeys([*heavy, *TORCH_FREE_MODULES, *others]))
     assert set(TORCH_FREE_MODULES) < set(MODULES)
     code = "import importlib, sys\n" + "".join(
         f"importlib.import_module({module!r})\n"

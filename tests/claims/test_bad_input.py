@@ -3,7 +3,6 @@
 import errno
 import os
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -308,15 +307,9 @@ def test_a_folder_that_is_closed_to_the_user_is_named(refused, tmp_path, monkeyp
     assert refused(*line) == f"{place}/manifest.json: Permission denied"
 
 
-@pytest.fixture
-def copied(trained: Path, tmp_path: Path) -> Path:
-    """A folder of finished runs that may be damaged."""
-    return Path(shutil.copytree(trained, tmp_path / "runs"))
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(refused, copied, capsys):
-    run = min(copied.glob("toy_gss-*"))
+def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(refused, three, capsys):
+    run = three[2].path  # of GSS
     rows = (run / "metrics.csv").read_text().splitlines(keepends=True)
     damaged = {
         "config.yaml": "a: [",
@@ -334,8 +327,8 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(refused, cop
 
 
 @pytest.mark.parametrize("here", [".", "checkpoints/.."])
-def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch, capsys, here):
-    run = min(copied.glob("toy_gss-*"))
+def test_a_run_is_told_by_its_own_folder_from_within(lmkit, three, monkeypatch, capsys, here):
+    run = three[2].path  # of GSS
     monkeypatch.chdir(run)
     lmkit("runs", here, "columns=folder", "csv=true")
     assert f"\n{run.name},{run}\n" in capsys.readouterr().out
@@ -343,12 +336,12 @@ def test_a_run_is_told_by_its_own_folder_from_within(lmkit, copied, monkeypatch,
     assert "1 finished run: " in capsys.readouterr().out
 
 
-def test_a_finished_run_without_its_best_checkpoint_is_named(refused, copied):
-    run = min(copied.glob("toy_gss-*"))
-    (run / "checkpoints" / "best.ckpt").unlink()
-    message = refused("evaluate", f"run=runs/{run.name}")
+def test_a_finished_run_without_its_best_checkpoint_is_named(refused, three):
+    three[0].best.unlink()
+    place = f"runs/{three[0].path.name}"
+    message = refused("evaluate", f"run={place}")
     assert "has finished, and its best.ckpt is needed here, but it is missing" in message
-    assert f"to train it again: rm -r runs/{run.name}, then lmkit train threads=1" in message
+    assert f"to train it again: rm -r {place}, then lmkit train threads=1" in message
 
 
 @pytest.mark.slow

@@ -121,7 +121,7 @@ def test_a_mistake_is_told_where_the_output_is_not_read(unread):
     assert process("train", "nothing=1", stdout=unread, stderr=unread).returncode == 1
 
 
-def test_help_is_quick_and_names_the_choices(tmp_path):
+def test_help_is_short_and_imports_nothing_heavy(tmp_path):
     commands = ("train", "describe", "evaluate", "finetune")
     program = (
         "import sys, lmkit.cli.main as lmkit\n"

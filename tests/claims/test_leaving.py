@@ -4,7 +4,6 @@ A callback raises the signals that the file `signals` tells it, so that they com
 """
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -224,22 +223,21 @@ def test_signals_end_in_order_with_what_there_is_to_save(
         assert not run().last.exists()
 
 
+def typed_with(stand_in: str, folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
+    """Types a line in a folder whose modules of these names stand in for PyTorch and numpy."""
+    for name in ("torch", "numpy"):
+        (folder / f"{name}.py").write_text(stand_in)
+    line = [sys.executable, "-m", "lmkit", *command]
+    return subprocess.run(line, cwd=folder, capture_output=True, text=True)
+
+
 @pytest.mark.parametrize(
     ("number", "status"), [(signal.SIGINT, INTERRUPTED), (signal.SIGTERM, STOPPED)]
 )
 @pytest.mark.parametrize("command", [["train"], ["evaluate", "run=none"]])
 def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, status):
-    """A module of that name in the current folder stands in for PyTorch."""
     stand_in = f"import os; os.kill(os.getpid(), {int(number)})"
-    for name in ("torch", "numpy"):
-        (tmp_path / f"{name}.py").write_text(stand_in)
-    ended = subprocess.run(
-        [sys.executable, "-m", "lmkit", *command],
-        cwd=tmp_path,
-        env=os.environ,
-        capture_output=True,
-        text=True,
-    )
+    ended = typed_with(stand_in, tmp_path, *command)
     said = "interrupted" if number == signal.SIGINT else "stopped by"
     assert ended.returncode == status, ended.stderr
     assert ended.stderr.startswith(said)
@@ -251,10 +249,6 @@ def test_ctrl_c_after_the_last_line_prints_nothing(tmp_path):
     """Libraries have work to do when Python exits, which PyTorch registers as it is imported."""
     interrupt = f"os.kill(os.getpid(), {int(signal.SIGINT)})"
     stand_in = f"import atexit, os; atexit.register(lambda: {interrupt}); {interrupt}"
-    for name in ("torch", "numpy"):
-        (tmp_path / f"{name}.py").write_text(stand_in)
-    ended = subprocess.run(
-        [sys.executable, "-m", "lmkit", "train"], cwd=tmp_path, capture_output=True, text=True
-    )
+    ended = typed_with(stand_in, tmp_path, "train")
     assert ended.returncode == -signal.SIGINT
     assert ended.stderr == f"interrupted: {AGAIN} what was saved\n"

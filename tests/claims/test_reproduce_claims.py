@@ -7,7 +7,6 @@ import shlex
 import signal
 import sys
 import threading
-import time
 from functools import cache
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
+from tests.waiting import wait_for
 
 NAMES = sorted(file.stem for file in (entry.CONFIGS / "reproduce").glob("*.yaml"))
 
@@ -268,8 +268,7 @@ def test_a_signal_is_handed_on_and_the_command_may_save(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "executable", str(command))
 
     def send() -> None:
-        while not (tmp_path / "ready").exists():
-            time.sleep(0.05)
+        wait_for((tmp_path / "ready").exists)
         os.kill(os.getpid(), signal.SIGTERM)
 
     sender = threading.Thread(target=send)

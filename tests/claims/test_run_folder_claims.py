@@ -1,7 +1,6 @@
 """A run's folder holds what the manual's table lists, and nothing else."""
 
 import re
-import shutil
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
 from pathlib import Path
@@ -36,9 +35,8 @@ def matched(run: RunFolder) -> set[str]:
     return found
 
 
-def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, trained, tmp_path):
-    shutil.copytree(trained, tmp_path / "runs")
-    (run,) = (RunFolder(path) for path in tmp_path.glob("runs/toy_gss-*"))
+def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, three):
+    *_, run = three  # of GSS
     extended = {"result-epoch*.json", "analysis-epoch*/*"}
     untouched = {"analysis/*", *extended, *CHOSEN}
     assert matched(run) == {*listed()} - untouched

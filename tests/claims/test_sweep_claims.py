@@ -1,6 +1,5 @@
 """What the manual promises of sweeps, as typed."""
 
-import json
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -253,10 +252,10 @@ def test_a_file_of_ones_own_is_a_sweep_by_its_name(printed, tmp_path):
     options = [option for option in TINY if not option.startswith("callbacks.")]
     line = ("--config-dir", "configs", "multirun_sweeps=two_seeds", *options)
     told = printed("train", *line, "hydra/launcher=workers")
-    manifest = json.loads(Path("runs/sweeps/two_seeds/manifest.json").read_text())
-    assert manifest["config_arguments"] == ["--config-dir", str(tmp_path / "configs")]
-    assert [point["label"] for point in manifest["points"]] == ["seed=1", "seed=2"]
+    manifest = SweepFolder.find("two_seeds", "runs").manifest
+    assert manifest.config_arguments == ["--config-dir", str(tmp_path / "configs")]
+    assert [point.label for point in manifest.points] == ["seed=1", "seed=2"]
     assert f"lmkit sweep work {tmp_path}/runs/sweeps/two_seeds" in told
-    assert not any("progress_bar" in each for each in manifest["points"][0]["overrides"])
+    assert not any("progress_bar" in each for each in manifest.points[0].overrides)
     sample = ("seed=2,3,4", "sweep.sample=2", "dry_run=true")
     assert "2 runs: 2 new" in printed("train", *line, *sample)

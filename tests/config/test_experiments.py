@@ -15,7 +15,7 @@ from lmkit.experiment.model_size import model_without_weights
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
 from lmkit.training.head_module import HeadModule
-from tests import tiny
+from tests.tiny import composed
 
 CORPORA = {"penn": ("penn", 10_000), "wt2": ("wikitext-2", 33_278)}
 EXPERIMENTS = sorted(path.stem for path in (CONFIGS / "experiment").glob("*.yaml"))
@@ -71,8 +71,6 @@ HEADS = {
     "moc": (MixtureOfContexts, Identity, False),
     "mos_plif": (MixtureOfSoftmaxes, PiecewiseLinear, True),
 }
-
-composed = cache(tiny.composed)
 
 
 @cache
@@ -148,7 +146,7 @@ def test_parameters_grow_with_num_experts_as_published(experiment, num_experts, 
 @pytest.mark.parametrize("corpus", CORPORA)
 def test_a_corpus_has_as_many_words_as_the_models(corpus, data_root, monkeypatch):
     monkeypatch.setenv("LMKIT_DATA", str(data_root))
-    section = tiny.composed(f"experiment={corpus}_softmax")["data"]
+    section = composed(f"experiment={corpus}_softmax")["data"]
     assert len(make(section, "data", Corpus).load().vocabulary) == CORPORA[corpus][1]
 
 

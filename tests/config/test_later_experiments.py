@@ -3,7 +3,6 @@ say, as far as these say it.
 """
 
 import math
-from functools import cache
 from typing import Any
 
 import pytest
@@ -21,7 +20,7 @@ from lmkit.heads.predictor import trainable
 from lmkit.results.published import CORPORA, published
 from lmkit.runs.names import head_name, name_of
 from lmkit.training.head_module import HeadModule
-from tests import tiny
+from tests.tiny import composed
 
 # of the authors' programs: experiment, then option and value
 PROGRAMS: dict[str, dict[str, Any]] = {
@@ -63,9 +62,6 @@ FINETUNING = {
 
 
 METHODS = sorted(path.stem for path in (CONFIGS / "method").glob("*.yaml"))
-
-
-composed = cache(tiny.composed)
 
 
 def built(experiment: str, words: int = 10_000) -> HeadModule:

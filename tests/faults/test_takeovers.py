@@ -71,8 +71,8 @@ def _end_what_was_started():
         process.join()
 
 
-def start(*arguments: object) -> multiprocessing.Process:
-    process = forked.spawner.Process(target=train, args=arguments)
+def start(*arguments: object, target: Callable[..., None] = train) -> multiprocessing.Process:
+    process = forked.spawner.Process(target=target, args=arguments)
     forked.start(process)
     started.append(process)
     return process
@@ -206,9 +206,7 @@ def test_litter_of_a_finished_run_goes(undisturbed, tmp_path):
     config, folder = copied(undisturbed, tmp_path)
     for name in (".result.json.ab.tmp", "checkpoints/.best.ckpt.123.tmp"):
         (folder.path / name).write_text("of a killed process")
-    killed = forked.spawner.Process(target=lock_and_die, args=(folder.lock,))
-    forked.start(killed)
-    killed.join()
+    start(folder.lock, target=lock_and_die).join()
     assert folder.lock.exists()
     start(config, 1).join()
     assert set(files(folder)) == LISTED
@@ -260,8 +258,7 @@ def train_and_die(config: dict, call: str, prefix: str) -> None:
 
 
 def killed_run(config: dict, call: str, prefix: str) -> RunFolder:
-    process = forked.spawner.Process(target=train_and_die, args=(config, call, prefix))
-    forked.start(process)
+    process = start(config, call, prefix, target=train_and_die)
     process.join()
     assert process.exitcode == -signal.SIGKILL
     (folder,) = runs_in(Path(config["runs_dir"]))

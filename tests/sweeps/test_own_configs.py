@@ -1,6 +1,5 @@
 """Configurations and classes of the user's own, in a sweep, its check, its runs and its workers."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -65,15 +64,14 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
         folder, "train", *OWN, "multirun_sweeps=two_seeds", "hydra/launcher=workers", "seed=1"
     )
     assert planned.returncode == 0, planned.stderr
-    manifest = json.loads((folder / "runs/sweeps/two_seeds/manifest.json").read_text())
-    assert manifest["config_arguments"] == [
+    sweep = SweepFolder.find("two_seeds", str(folder / "runs"))
+    assert sweep.manifest.config_arguments == [
         "--config-dir",
         str(folder / "mine"),
         rf"hydra.searchpath=['file://{folder}/it\'s, more']",
     ]
     worked = typed(folder, "sweep", "work", "two_seeds")
     assert worked.returncode == 0, worked.stdout
-    sweep = SweepFolder.find("two_seeds", str(folder / "runs"))
     (point,) = sweep.manifest.points
     assert sweep.run_folder(point).path.name.startswith("own_doubled-")
     assert "own_code.Doubled" in sweep.run_folder(point).config.read_text()

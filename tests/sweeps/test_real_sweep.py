@@ -1,11 +1,8 @@
 """A sweep as it is typed: killed, failing, looked at, started again; every point checked first."""
 
-import json
 import os
 import re
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +10,8 @@ import pytest
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, merged
-from tests.forked import Line
+from lmkit.runs.sweep_folder import SweepFolder
+from tests.forked import Line, typed
 from tests.waiting import wait_for
 
 TINY = [
@@ -42,18 +40,16 @@ def said(process: Line) -> str:
 
 def looked_at(folder: Path) -> str:
     """The status table."""
-    command = [sys.executable, "-m", "lmkit", "sweep", "status", "mine"]
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    done = typed(folder, "sweep", "status", "mine")
     assert not done.stderr
     return done.stdout
 
 
 def points(folder: Path) -> dict[str, RunFolder]:
     """The run folder of each point, by its label, once the sweep has begun."""
-    manifest = folder / "runs" / "sweeps" / "mine" / "manifest.json"
-    wait_for(manifest.exists)
-    listed = json.loads(manifest.read_text())["points"]
-    return {point["label"]: RunFolder(folder / "runs" / point["run"]) for point in listed}
+    wait_for((folder / "runs" / "sweeps" / "mine" / "manifest.json").exists)
+    sweep = SweepFolder.find("mine", str(folder / "runs"))
+    return {point.label: sweep.run_folder(point) for point in sweep.manifest.points}
 
 
 def is_training(run: RunFolder) -> bool:
@@ -66,8 +62,6 @@ def test_killed_failing_and_started_again(tmp_path):
     packed = ["hydra/launcher=packed", "hydra.launcher.runs=2", "hydra.launcher.devices=[]"]
     running = sweep(tmp_path, *line, *packed)
     found = points(tmp_path)
-    manifest = json.loads((tmp_path / "runs/sweeps/mine/manifest.json").read_text())
-    assert all("sweep.name=mine" in p["overrides"] for p in manifest["points"])
     fine, bad = found["optimizer.lr=20"], found["optimizer.lr=1e+30"]
     wait_for(lambda: is_training(fine))
     trainer = look_at(fine.lock).holder.pid

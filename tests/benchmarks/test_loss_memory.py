@@ -77,7 +77,8 @@ def peak_mb(num_experts: int, loss: Loss = Head.nll, processes: int = 2) -> floa
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="peaks of resident memory are Linux's")
 def test_the_loss_takes_no_more_memory_for_more_components():
-    # but for the gradient of the latents, which is as large as they are
+    # but for the gradient of the latents, which is as large as they are, and for a few MiB that the
+    # allocator takes or not; chunks of as many contexts for any K would take four times as much
     few, many = (peak_mb(k) - 4 * CONTEXTS * k * EMB_DIM / 2**20 for k in (5, 20))
-    assert many < 1.1 * few
+    assert many < 1.5 * few
     assert peak_mb(5, plain_nll, processes=1) > 8 * few

@@ -57,7 +57,7 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
 
 
 def over_trunks(runs: pd.DataFrame, *pairs: tuple[str, str]) -> dict[str, str]:
-    """Secondary contrasts, as `contrasts` has the primary ones over trunks trained with Softmax."""
+    """Secondary contrasts over trunks trained with Softmax: the intervals, by `a − b`."""
     table = contrasts(runs, rules() | {"primary": {"fixed_to_end": pairs}})
     of_trunks = table[table["trunk"] == "penn_subwords"].set_index("contrast")
     values = of_trunks[["difference", "low", "high"]]

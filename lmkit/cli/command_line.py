@@ -38,9 +38,9 @@ def options_first(arguments: Sequence[str]) -> list[str]:
         argument = rest.pop(0)
         name, _, value = argument.partition("=")
         if not name.startswith("-"):
-            group = name.removeprefix("~")
-            if group not in (name, "experiment") and (CONFIGS / group).is_dir():
-                raise UserError(f"{argument}: choose another with {group}=NAME; none is removed")
+            group = name[1:] if name[:1] == "~" else ""
+            if group not in ("", "experiment") and (CONFIGS / group).is_dir():
+                raise UserError(f"{group} cannot be removed: choose another with {group}=NAME")
             options.append(_readable(argument))
             continue
         if name not in (*FLAGS, *FLAGS_WITH_VALUE):

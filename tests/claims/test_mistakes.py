@@ -43,7 +43,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
         ("foo=3", "there is no option foo; --help lists all options"),
         ("trunk.of=runs/x", "Could not override 'trunk.of' (trunk=fixed has it)"),
-        ("~data", "~data: choose another with data=NAME; none is removed"),
+        ("~data", "data cannot be removed: choose another with data=NAME"),
         (
             "+trainer.precision=tf32",
             "An item is already at 'trainer.precision'; Either remove + pref",
@@ -60,7 +60,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         # choices
         ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, hidden, "),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
-        ("~head/mixture", "choose another with head/mixture=NAME; none is removed"),
+        ("~head/mixture", "head/mixture cannot be removed: choose another with head/mixture=NAME"),
         (
             "callbacks=[default,spectrums]",
             "'callbacks/spectrums'; callbacks= takes cuda_graphs, def",

@@ -188,7 +188,7 @@ class TextCorpus(Corpus):
             )
         if self.tokenizer_of is not None:
             require_text("data.tokenizer_of", self.tokenizer_of)
-            kind = Path(self.tokenizer_of).name
+            kind = Path(self.tokenizer_of).absolute().name
         if self.tokenizer != "spaces":
             self.unit = "subwords"
             self.display_name += f", {kind}"

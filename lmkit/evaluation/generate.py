@@ -40,7 +40,8 @@ def generate(
             output = model.trunk(tokens_TB, state)
             log_p_BV = model.head.log_probs(model.head_input(output)[-1:]).double().cpu()
         state = output.state
-        scores_BV = log_p_BV / temperature
+        # less the largest, as a small temperature would make all of them infinite
+        scores_BV = (log_p_BV - log_p_BV.amax(1, keepdim=True)) / temperature
         if top_k is not None and top_k < scores_BV.shape[1]:
             kept_Bk, words_Bk = scores_BV.topk(top_k)
             chosen_B1 = torch.multinomial(kept_Bk.softmax(1), 1, generator=generator)

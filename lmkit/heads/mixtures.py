@@ -24,7 +24,7 @@ class MixtureOutput(NamedTuple):
 class Mixture(nn.Module, ABC):
     """The step between trunk and decoder: computes K context vectors and their weights.
 
-    A subclass sets the three sizes and may set its display name (`lmkit.runs.names.Named`).
+    A subclass sets the three sizes and may set its `display_name`.
     """
 
     in_dim: int  # D, of the trunk's output, or of all `layers` concatenated

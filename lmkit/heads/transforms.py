@@ -25,7 +25,7 @@ Tensors = Sequence[Tensor]
 
 
 class Transform(nn.Module):
-    """A pointwise map on logits. A subclass may set its display name (`lmkit.runs.names.Named`)."""
+    """A pointwise map on logits. A subclass may set its `display_name`."""
 
     def made_once(self) -> Mapping[str, Tensor]:
         """By name: buffers, None otherwise, that the loss sets once for all its chunks.

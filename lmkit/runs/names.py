@@ -1,11 +1,11 @@
 """Display names of a run's kinds, stored with it: a reader needs neither torch nor a user's code.
 
-A kind (mixture, transform, head, trunk, corpus, trigger) defines its name on its class, which is
-`Named`. Any other, such as a user's class, goes by its class name.
+A kind (mixture, transform, head, trunk, corpus, trigger) defines `display_name`, for tables and
+figures, on its class; "" if they need not mention it. Any other goes by the name of its class.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
 
@@ -14,17 +14,10 @@ FINETUNE = "_finetune"  # suffix of the name of the run that finetunes another
 UNPLACED = 1000  # after all kinds that have a place
 
 
-@runtime_checkable
-class Named(Protocol):
-    """A kind with a name for tables and figures; "" if tables need not mention it."""
-
-    display_name: str
-
-
-def name_of(kind: object) -> str:
+def name_of(kind: Any) -> str:
     """The kind's own display name (a base's does not count), otherwise that of its class."""
     names_itself = "display_name" in {**vars(type(kind)), **vars(kind)}
-    return kind.display_name if names_itself and isinstance(kind, Named) else type(kind).__name__
+    return kind.display_name if names_itself else type(kind).__name__
 
 
 def place_of(kind: object) -> int:

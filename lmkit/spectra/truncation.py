@@ -97,7 +97,8 @@ def rank_losses(
             done = rank
         num_rows += len(log_p_nV)
     means = (sums / num_rows).tolist()
-    return [Truncated(rank, *pair) for rank, pair in zip(ranks, means, strict=True)]
+    # rounding may leave a KL of 0 below it
+    return [Truncated(k, max(kl, 0.0), nll) for k, (kl, nll) in zip(ranks, means, strict=True)]
 
 
 def _leading(gram: GramAccumulator, most: int) -> Tensor:

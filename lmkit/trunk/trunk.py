@@ -31,7 +31,7 @@ class TrunkOutput(NamedTuple):
 class Trunk(nn.Module, ABC):
     """A trunk with one embedding for all words, drawn from U(-0.1, 0.1).
 
-    A subclass may set its display name (`lmkit.runs.names.Named`).
+    A subclass may set its `display_name`.
 
     Args:
         num_words: V.

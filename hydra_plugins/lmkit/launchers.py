@@ -14,13 +14,12 @@ class OwnLauncher(Launcher):
     """Trains points as processes of their own, from the sweep's folder, whichever sweeper asks.
 
     Args:
-        options: of `trains`, by the names in its file in conf/hydra/launcher.
+        trains: the class of what trains the points of a sweep.
+        options: of that class, by the names in its file in conf/hydra/launcher.
     """
 
-    trains: str  # the class of what trains the points of a sweep
-
-    def __init__(self, **options: Any) -> None:
-        self._train = get_class(self.trains)(**options)
+    def __init__(self, trains: str, **options: Any) -> None:
+        self.train = get_class(trains)(**options)
 
     def setup(
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
@@ -39,16 +38,4 @@ class OwnLauncher(Launcher):
         from lmkit.cli.entry import config_reader
         from lmkit.sweeps.multirun import launch
 
-        return launch(self._train, self._loader, self._config, job_overrides, config_reader())
-
-
-class PackedLauncher(OwnLauncher):
-    trains = "lmkit.sweeps.local.Packed"
-
-
-class WorkersLauncher(OwnLauncher):
-    trains = "lmkit.sweeps.local.Workers"
-
-
-class SlurmLauncher(OwnLauncher):
-    trains = "lmkit.sweeps.slurm.Slurm"
+        return launch(self.train, self._loader, self._config, job_overrides, config_reader())

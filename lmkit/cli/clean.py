@@ -128,7 +128,8 @@ def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
 def _remove(folders: Sequence[RunFolder], keep: str, console: Console) -> dict[str, str]:
     """Removes what can go. Returns: why something could not, by the run's name."""
     failures = {}
-    beside = {folder.path.parent: locks_beside(folder) for folder in folders}
+    places = {folder.path.parent: folder for folder in folders}
+    beside = {place: locks_beside(folder) for place, folder in places.items()}
     for folder in tracked(folders, "removing", console):
         try:
             tidy(folder, keep, beside[folder.path.parent])

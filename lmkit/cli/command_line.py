@@ -9,7 +9,7 @@ from itertools import pairwise, takewhile
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_choice
-from lmkit.sweeps.quoting import quoted
+from lmkit.runs.quoting import quoted
 
 CONFIGS = (Path(__file__).parents[1] / "conf").resolve()  # lmkit's own
 FLAGS = (

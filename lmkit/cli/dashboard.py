@@ -7,6 +7,7 @@ one chart, and parallel coordinates. Its runs are those that `lmkit sync` or tra
 import re
 import sys
 
+from lmkit.cli.command_line import CONFIGS
 from lmkit.cli.words import RUNS_DIR, Command
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
@@ -34,6 +35,6 @@ def main() -> None:
     common = set(lines[0]).intersection(*lines[1:]) if lines else set()
     # sweep.*: what tells a run of its sweep
     varied = [o for line in lines for o in line if o not in common and not o.startswith("sweep.")]
-    options = list(dict.fromkeys(map(option_of, varied)))
+    options = [o for o in dict.fromkeys(map(option_of, varied)) if not (CONFIGS / o).is_dir()]
     made = workspace(sweep.manifest.name, options, *target.split("/"))
     print(f"workspace: {send(made)}")

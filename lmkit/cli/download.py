@@ -4,6 +4,7 @@ Files that are there already are kept.
 """
 
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -37,4 +38,4 @@ def main(arguments: Sequence[str] | None = None) -> None:
     require_folder("root", place)
     root = Path(place).expanduser()
     folder = download(corpus, root, SOURCES)
-    print(f"{folder} is complete. To use it: export LMKIT_DATA={root.resolve()}")
+    print(f"{folder} is complete. To use it: export LMKIT_DATA={shlex.quote(str(root.resolve()))}")

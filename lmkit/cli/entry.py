@@ -229,13 +229,8 @@ def set_up_hydra() -> None:
     # imported after Hydra's search for plugins, which loads this module anew where it finds it; an
     # editable install hides it from that search
     plugins = Plugins.instance()
-    from hydra_plugins.lmkit import launchers
+    from hydra_plugins.lmkit.launchers import OwnLauncher
     from hydra_plugins.lmkit.sweeper import LmkitSweeper
 
-    for plugin in (
-        LmkitSweeper,
-        launchers.PackedLauncher,
-        launchers.SlurmLauncher,
-        launchers.WorkersLauncher,
-    ):
-        plugins.register(plugin)
+    plugins.register(LmkitSweeper)
+    plugins.register(OwnLauncher)

@@ -17,8 +17,8 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
+from lmkit.runs.quoting import quoted
 from lmkit.sweeps.axes import GROUP, read
-from lmkit.sweeps.quoting import quoted
 
 WIDTH = 100
 OF_SWEEPS = ("hydra/launcher",)  # groups that are not chosen by default

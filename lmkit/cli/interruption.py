@@ -15,20 +15,8 @@ AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 
-# failures of disks, file servers and permissions, and names too long: not bugs in lmkit
-_OF_THE_MACHINE = frozenset(
-    {
-        errno.EACCES,
-        errno.EDQUOT,
-        errno.EFBIG,
-        errno.EIO,
-        errno.ENAMETOOLONG,
-        errno.ENOSPC,
-        errno.EPERM,
-        errno.EROFS,
-        errno.ESTALE,
-    }
-)
+# what may be a bug in lmkit; anything else is a failure of disks, file servers, permissions, limits
+_BUGS = {None, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOENT, errno.ENOTDIR}
 
 
 @contextmanager
@@ -51,7 +39,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     except StopRequested as asked:
         _end(str(asked), "" if asked.where else again, asked.code)
     except OSError as error:
-        if error.errno not in _OF_THE_MACHINE:
+        if error.errno in _BUGS:
             raise
         sys.exit(f"error: {error.filename or 'a file, or the output'}: {error.strerror}")
 

@@ -49,8 +49,12 @@ def main() -> None:
 def _main() -> None:
     # unlike `python -m`, a console script lacks the current folder on its path: the user's own
     # classes must be found from both, and from the processes they start
-    if "" not in sys.path and os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        sys.exit("error: the current folder has been removed: change to another")
+    if not {"", here} & set(sys.path):
+        sys.path.insert(0, here)
     arguments = sys.argv[1:]
     if arguments[:1] == ["-sc"]:
         if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function

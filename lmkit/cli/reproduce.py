@@ -18,9 +18,9 @@ from lmkit.presentation.tables import Column, plain_table
 from lmkit.reproduction.planning import Axes, commands, in_words, plan_sweep
 from lmkit.reproduction.running import run_all
 from lmkit.reproduction.steps import Reproduction
+from lmkit.runs.quoting import typed
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import folder_arguments, option_of
-from lmkit.sweeps.quoting import typed
 
 USAGE = """\
 lmkit reproduce makes a published table or figure: it trains, finetunes and measures all that the

@@ -17,8 +17,8 @@ from lmkit.errors.user_error import UserError, require_list
 from lmkit.experiment.run import run
 from lmkit.fixed_trunk.composition import implied
 from lmkit.runs.names import name_with_head
+from lmkit.runs.quoting import quoted
 from lmkit.sweeps.axes import GROUP, OF_SWEEPER, option_of
-from lmkit.sweeps.quoting import quoted
 
 if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shlex
 import statistics
 import sys
 from collections.abc import Callable
@@ -32,11 +31,11 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
+from lmkit.runs.quoting import as_value, typed
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.spectra.measures import SpectrumMeasures, numbers
 from lmkit.training.callbacks.cost import peak_memory_mib
 from lmkit.training.checkpoint_files import load_checkpoint
-from lmkit.training.head_module import HeadModule
 
 if TYPE_CHECKING:  # it makes the `Conclusion`
     from lmkit.experiment.objects import RunObjects
@@ -80,7 +79,7 @@ class Conclusion:
         # a terminal has the bar
         tell = log.note if sys.stdout.isatty() else log.write
         test = perplexity(trained.model, batches, "test perplexity", tell)
-        contexts = self._contexts(trained.model, folder, test.num_tokens)
+        contexts = self._contexts(trained, test.num_tokens)
         spectra = self._spectra(trained, test.num_tokens, contexts, tell)
         for matrix, spectrum in spectra.items():
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
@@ -111,11 +110,12 @@ class Conclusion:
             ),
         )
 
-    def _contexts(self, model: HeadModule, folder: RunFolder, available: int) -> int:
+    def _contexts(self, trained: RunObjects, available: int) -> int:
         """Number of contexts of log P's spectrum: the published one where possible.
 
         If only memory is lacking, a message says how to measure it later.
         """
+        model, run = trained.model, trained.run
         contexts = min(self.contexts or available, available)
         published = self.published_contexts
         if published is None or not contexts < published <= available:
@@ -123,11 +123,11 @@ class Conclusion:
         needed, free = spectrum_bytes(model, published, "log_probs"), available_bytes(model.device)
         if needed <= free:
             return published
-        print(
+        later = typed(["rank", f"run={as_value(str(run.folder.path))}", f"contexts={published}"])
+        run.log.write(
             f"The published ranks are over {published:,} test contexts, which need "
             f"{needed / GB:.1f} GB of memory, but {free / GB:.1f} GB are free: "
-            f"{contexts:,} contexts are measured. Later: lmkit rank "
-            f"{shlex.quote(f'run={folder.path}')} contexts={published}"
+            f"{contexts:,} contexts are measured. Later: {later}"
         )
         return contexts
 

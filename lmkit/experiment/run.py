@@ -148,8 +148,14 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
             f"{last} is the checkpoint of another configuration ({theirs}, this one is "
             f"{identity}); remove it to start this run again"
         )
-    step, epoch = content["global_step"], content["epoch"] + 1
-    return last, f"resuming after step {step:,}, in epoch {epoch:,}"
+    done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    most = defined.budget.max_epochs
+    if most is not None and done > most:
+        raise UserError(
+            f"max_epochs={most}, but {defined.folder.path} has trained {done} epochs: give it "
+            f"{done} or more, or a name of its own"
+        )
+    return last, f"resuming after step {content['global_step']:,}, in epoch {done + 1:,}"
 
 
 def _first_line(defined: RunDefinition, made: RunObjects, how: str) -> str:
@@ -169,7 +175,7 @@ def _first_line(defined: RunDefinition, made: RunObjects, how: str) -> str:
 def _report_finished(defined: RunDefinition) -> None:
     """Repairs what a killed process left of the run, and says that it has finished."""
     folder = defined.folder
-    _mend(folder)
+    _mend(defined)
     _tidy(folder, defined.config["keep"])
     print(f"already finished: {folder.path}")
     try:
@@ -185,8 +191,9 @@ def _report_finished(defined: RunDefinition) -> None:
         print(f"it was trained without {', '.join(late)}: a finished run calls no callbacks")
 
 
-def _mend(folder: RunFolder) -> None:
-    """Restores the damaged metrics and configuration of a finished run."""
+def _mend(defined: RunDefinition) -> None:
+    """Restores the damaged metrics, configuration and identity of a finished run."""
+    folder = defined.folder
     if not MetricsFile(folder.metrics).is_finished():
         from lmkit.experiment.conclusion import restore_metrics  # brings torch
 
@@ -197,6 +204,16 @@ def _mend(folder: RunFolder) -> None:
         from lmkit.experiment.conclusion import restore_config
 
         _restore(folder, folder.config, restore_config)
+    try:
+        folder.read_identity()
+    except UserError:
+        from lmkit.experiment.objects import make_objects
+
+        def restore_identity(folder: RunFolder, check_lock: Callable[[], None]) -> None:
+            made = make_objects(defined, check_lock, StopSignals(), None)
+            folder.write_identity(defined.identity, made.run.names, check_lock)
+
+        _restore(folder, folder.identity, restore_identity)
 
 
 def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:

@@ -13,9 +13,9 @@ from lmkit.presentation.tables import counted
 from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
 from lmkit.runs.identity import leaves
 from lmkit.runs.names import FINETUNE, name_with_head
+from lmkit.runs.quoting import as_value, quoted
 from lmkit.sweeps import axes
 from lmkit.sweeps.axes import Line
-from lmkit.sweeps.quoting import as_value, quoted
 from lmkit.sweeps.status import finished_runs
 
 # What a sweep's file varies: what is common to all parts, and the parts.

@@ -12,9 +12,9 @@ from contextlib import suppress
 
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction.planning import PlannedCommand
-from lmkit.runs.stop_signals import StopRequested, StopSignals
+from lmkit.runs.quoting import typed
+from lmkit.runs.stop_signals import STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.sweeps.quoting import typed
 from lmkit.sweeps.status import standings
 
 _POLL_S = 0.2
@@ -23,11 +23,14 @@ _POLL_S = 0.2
 def run_all(commands: Sequence[PlannedCommand], runs_dir: str) -> list[str]:
     """Runs the commands in order. Returns: those that failed.
 
-    Raises: UserError when a sweep leaves nothing that the next command can use.
+    Raises: UserError when a sweep leaves nothing that the next command can use; StopRequested when
+        one was stopped.
     """
     failed = []
     for command in commands:
         status = run_command(command.words)
+        if status == STOPPED:
+            raise StopRequested(signal.SIGTERM, "the same command resumes", "lmkit sweep stop")
         if status != 0:
             failed.append(f"lmkit {command.words[0]}")
         if command.sweep:

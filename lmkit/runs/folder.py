@@ -13,7 +13,7 @@ plain YAML and CSV. Every other file has its own version. All files with results
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -132,15 +132,21 @@ class RunFolder:
                     f"choose another experiment name or folder for the runs"
                 )
         else:
-            content = {
-                "schema_version": SCHEMA_VERSION,
-                "digest": identity.digest,
-                "settings": identity.settings,
-                "names": names._asdict(),
-            }
-            replace_bytes(self.identity, checked_json(content, indent=2), check_lock)
+            self.write_identity(identity, names, check_lock)
         # Written last: a folder with this file is a prepared one.
         self.write_config(config_yaml, check_lock)
+
+    def write_identity(
+        self, identity: RunIdentity, names: RunNames, check_lock: Check = unlocked
+    ) -> None:
+        """Writes `identity.json`. Raises: UserError when that fails; LockLost, by `check_lock`."""
+        content = {
+            "schema_version": SCHEMA_VERSION,
+            "digest": identity.digest,
+            "settings": identity.settings,
+            "names": names._asdict(),
+        }
+        replace_bytes(self.identity, checked_json(content, indent=2), check_lock)
 
     def write_config(self, config_yaml: str, check_lock: Check = unlocked) -> None:
         """Writes `config.yaml`, unless it is there with this content.
@@ -226,17 +232,6 @@ class RunFolder:
             make_folder(measured)
             set_aside(file, measured / file.name, check_lock)
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
-
-    def has_leftovers(self, beside: Iterable[str]) -> bool:
-        """Whether there are temporary files in the folder, or files of its lock beside it.
-
-        Args:
-            beside: the names of files beside the folder.
-        """
-        locks = (self.lock.name, f".{self.lock.name}.")
-        if any(name.startswith(locks) for name in beside):
-            return True
-        return next(self.path.rglob(".*.tmp"), None) is not None
 
 
 @dataclass(frozen=True, eq=False)

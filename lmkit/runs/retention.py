@@ -14,6 +14,7 @@ from lmkit.runs.atomic import remove_leftovers, remove_unless_lost
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock, remove_probes
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.quoting import as_value
 
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
 # what it measured stays
@@ -93,7 +94,9 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
 
     Raises: LockHeld when another process uses the run; UserError as `drop_surplus`.
     """
-    if not surplus(folder, keep) and not folder.has_leftovers(beside):
+    locks = (folder.lock.name, f".{folder.lock.name}.")
+    is_locked = any(name.startswith(locks) for name in beside)
+    if not (is_locked or surplus(folder, keep) or any(folder.path.rglob(".*.tmp"))):
         return []
     with RunLock(folder.lock) as lock:
         if folder.state() != "finished":  # it resumes under a larger budget
@@ -137,7 +140,7 @@ def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
     """
     config = folder.read_config()
     line, runs_dir = config.get("command"), str(folder.path.parent)
-    moved = [] if config.get("runs_dir") == runs_dir else [f"runs_dir={runs_dir}"]
+    moved = [] if config.get("runs_dir") == runs_dir else [f"runs_dir={as_value(runs_dir)}"]
     options = shlex.join(["keep=all", *moved])
     again = "then train it as before" if line is None else f"then {line} {options}"
     return UserError(

@@ -1,29 +1,8 @@
 """Which finished runs a user selects: one grammar for every command that takes runs.
 
-A place names runs:
-
-    runs/penn_softmax-0123456789ab       a run, by its folder
-    penn_softmax-0123456789ab            a run in <runs_dir>, by its name
-    runs                                 the runs in a folder
-    gss_grid_penn                        the points of a sweep, by its name in <runs_dir>/sweeps
-    runs/sweeps/gss_grid_penn            the points of a sweep, by its folder
-    "runs/penn_*"                        a pattern: each match is one of the above
-
-Filters may follow it, with a space before each. A run must pass all of them:
-
-    "runs head:gss"                      the head, by its family or by its name in tables
-    "runs name:penn_*"                   the experiment's name, or a pattern of it
-    "runs head.transform.c:-1.5 seed:1"  any option of the runs' configuration
-    "runs state:unfinished"              the run's state, where unfinished ones count
-
-A YAML list selects the runs of all its entries, each with its own filters:
-
-    [runs/penn_softmax-*, "gss_grid_penn head.transform.k:2"]
-
-If a folder with runs and a sweep have the same name, the folder is selected.
-
-Where pretrained models count too, a place may also be the folder of a measured model, a folder of
-such folders, or a pattern. Any filter excludes all of them.
+docs/runs.md has its table. If a folder with runs and a sweep have the same name, the folder is
+selected. Where pretrained models count too, a place may also be the folder of a measured model, a
+folder of such folders, or a pattern. Any filter excludes all of them.
 """
 
 import glob
@@ -185,7 +164,7 @@ def _models_at(place: str) -> list[RunFolder]:
         for each in [path, *(sorted(path.iterdir()) if path.is_dir() else ())]
     ]
     folders = map(RunFolder, inside)
-    return [each for each in folders if each.state() == "new" and any(each.analysis.glob("*.json"))]
+    return [f for f in folders if not _may_be_run(f) and any(f.analysis.glob("*.json"))]
 
 
 def _runs_in(path: Path) -> list[RunFolder]:

@@ -14,7 +14,7 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from hydra.core.override_parser.types import Override
 
 from lmkit.errors.user_error import UserError, require_count, require_list
-from lmkit.sweeps.quoting import quoted
+from lmkit.runs.quoting import quoted
 
 Line = tuple[str, ...]  # the overrides of one run, each as `option=value`
 
@@ -83,7 +83,9 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
     if chosen.get("hydra/launcher") == "submitit_slurm" and shutil.which("srun") is None:
         raise UserError("hydra/launcher=submitit_slurm needs SLURM, but srun is not on PATH here")
     names_file = chosen.get(GROUP, "null") != "null"
-    if not names_file and not {"--multirun", "-m"} & set(arguments):
+    is_multirun = bool({"--multirun", "-m"} & set(arguments))
+    only_shown = {"--cfg", "-c", "--info", "-i"} & chosen.keys()  # of the configuration
+    if not is_multirun and (not names_file or only_shown):
         return list(arguments)
     is_ours = (sweeper := chosen.get("hydra/sweeper", "lmkit")) == "lmkit"
     of_ours = [
@@ -97,8 +99,7 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
             f"runs; lmkit's own sweeper knows them beforehand"
         )
     line = [_as_choice(each) if is_ours else each for each in arguments]
-    only_shown = {"--cfg", "-c", "--info", "-i"} & chosen.keys()  # of the configuration
-    return ["--multirun", *line] if names_file and not only_shown else line
+    return line if is_multirun else ["--multirun", *line]
 
 
 def _as_choice(argument: str) -> str:

@@ -1,7 +1,6 @@
 """Points on this machine, each in a process of its own, with progress bars."""
 
 import os
-import shutil
 import subprocess
 import threading
 import time
@@ -15,12 +14,12 @@ from rich.progress import Progress, TaskID
 
 from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.presentation.progress import progress_bar
+from lmkit.runs.quoting import typed
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.backlog import Say
 from lmkit.sweeps.processes import Environment, run_points
-from lmkit.sweeps.quoting import typed
-from lmkit.sweeps.status import Standing, standings
+from lmkit.sweeps.status import standings
 
 _LOOK_S = 2.0  # between two scans of the runs' folders
 _SHARE = 0.02  # of the time that scans may take: folders on a slow disk are scanned less often
@@ -62,6 +61,9 @@ class Packed:
 class Workers:
     """Runs nothing itself: `lmkit sweep work` trains the points, on any node."""
 
+    def __init__(self) -> None:
+        """There are no options, which is told of one that is given."""
+
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
         work = typed(["sweep", "work", str(sweep.path)])
         print(f"waiting for workers ({len(points):,}): {work}", flush=True)
@@ -80,8 +82,6 @@ def visible_devices() -> list[str]:
     named = os.environ.get("CUDA_VISIBLE_DEVICES")
     if named is not None:
         return [name.strip() for name in named.split(",") if name.strip() not in ("", "-1")]
-    if shutil.which("nvidia-smi") is None:
-        return []
     command = ["nvidia-smi", "--query-gpu=index", "--format=csv,noheader"]
     try:
         listed = subprocess.run(command, capture_output=True, text=True, timeout=30, check=True)
@@ -150,12 +150,7 @@ class Watched:
         for run, standing in shown.items():
             if run not in self._bars:
                 self._bars[run] = self._progress.add_task("", total=standing.point.max_epochs)
-            self._progress.update(
-                self._bars[run], description=_in_words(standing), completed=standing.epoch or 0
-            )
-
-
-def _in_words(standing: Standing) -> str:
-    """`seed=1, valid 130.66`."""
-    label = escape(standing.point.label)
-    return label if standing.valid_ppl is None else f"{label}, valid {standing.valid_ppl:.2f}"
+            label, valid = escape(standing.point.label), standing.valid_ppl
+            words = label if valid is None else f"{label}, valid {valid:.2f}"
+            done = standing.epoch or 0
+            self._progress.update(self._bars[run], description=words, completed=done)

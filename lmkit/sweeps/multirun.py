@@ -2,12 +2,11 @@
 are handed to the launcher that `hydra/launcher` chooses, Hydra's own or lmkit's.
 
 Any launcher of Hydra's takes the points of lmkit's sweeper; lmkit's launchers take those of any
-sweeper, and make the sweep's folder where the sweeper did not.
+sweeper.
 """
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from hydra.core.config_loader import ConfigLoader
@@ -23,13 +22,13 @@ from hydra_plugins.lmkit.launchers import OwnLauncher
 from hydra_plugins.lmkit.sweeper import LmkitSweeper
 from lmkit.errors.user_error import UserError, misfit
 from lmkit.runs.identity import leaves
+from lmkit.runs.quoting import as_value
 from lmkit.runs.retention import tidy_all
-from lmkit.runs.sweep_folder import MANIFEST, Failure, Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
-from lmkit.sweeps.quoting import as_value
 from lmkit.sweeps.status import Standing, estimate, standings
 
 
@@ -57,8 +56,10 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     left = [each.point for each in every if not each.is_finished]
     if not left:
         return True
-    _write_into(sweep, config)
-    _hand_over(launcher, sweep, left, config)
+    if isinstance(launcher, OwnLauncher):
+        launcher.train(sweep, left)
+    else:
+        _hand_over(launcher, sweep, left, config)
     ended = standings(sweep, left)
     _tidy(sweep, ended)  # after other processes too, which may have died at a run's end
     tables.show_standings(console, f"sweep {sweep.manifest.name}", ended)
@@ -137,40 +138,29 @@ def _make_launcher(context: HydraContext, task: TaskFunction, config: DictConfig
         if isinstance(cause, UserError):
             raise cause from None
         options = dict(config.hydra.launcher)
-        kind = get_class(options.pop("_target_"))
-        if issubclass(kind, OwnLauncher):
-            kind = get_class(kind.trains)
+        target = options.pop("_target_")
+        kind = get_class(options.pop("trains", target))
         raise misfit(cause, partial(kind, **options), "hydra.launcher", ()) from None
-
-
-def _choice(config: DictConfig) -> str:
-    return str(config.hydra.runtime.choices["hydra/launcher"])
-
-
-def _write_into(sweep: SweepFolder, config: DictConfig) -> None:
-    """Has a launcher's own files written into the sweep's folder, where lmkit's launchers find its
-    points."""
-    places = {"hydra.sweep.dir": str(sweep.path), "hydra.sweep.subdir": "."}
-    with open_dict(config):
-        for option, place in places.items():
-            OmegaConf.update(config, option, place)
-            config.hydra.overrides.hydra.append(f"{option}={as_value(place)}")
 
 
 def _hand_over(
     launcher: Launcher, sweep: SweepFolder, points: Sequence[Point], config: DictConfig
 ) -> None:
-    """Has a launcher train points; counts what failed under launchers that do not.
+    """Has a launcher of Hydra's train points, and counts what failed.
 
     Raises: UserError when none can be launched.
     """
+    places = {"hydra.sweep.dir": str(sweep.path), "hydra.sweep.subdir": "."}  # of its own files
+    with open_dict(config):
+        for option, place in places.items():
+            OmegaConf.update(config, option, place)
+            config.hydra.overrides.hydra.append(f"{option}={as_value(place)}")
     try:
         jobs = launcher.launch([point.overrides for point in points], initial_job_idx=0)
     except (RuntimeError, OSError) as error:  # such as submitit's where there is no SLURM
-        if isinstance(launcher, OwnLauncher):
-            raise
+        choice = config.hydra.runtime.choices["hydra/launcher"]
         reason = " ".join(str(error).split())
-        raise UserError(f"hydra/launcher={_choice(config)}: {reason}") from error
+        raise UserError(f"hydra/launcher={choice}: {reason}") from error
     for point, job in zip(points, jobs, strict=True):
         if job.status == JobStatus.FAILED and sweep.failure(point) is None:
             try:
@@ -186,7 +176,8 @@ def launch(
     lines: Sequence[Sequence[str]],
     reader: ConfigReader,
 ) -> list[JobReturn]:
-    """Trains the runs with these overrides as points of a sweep: what lmkit's launchers do.
+    """Trains the runs with these overrides as points of a sweep: what lmkit's launchers do for
+    another sweeper.
 
     Args:
         config: composed for the sweep itself, with Hydra's own section.
@@ -196,15 +187,9 @@ def launch(
 
     Raises: UserError for what is wrong with one of them; StopRequested on a signal.
     """
-    folder = Path(config.hydra.sweep.dir)
-    if (folder / MANIFEST).is_file():
-        sweep = SweepFolder.find(str(folder), ".")
-        of_line = {tuple(point.overrides): point for point in sweep.manifest.points}
-        points = [of_line[tuple(line)] for line in lines]
-    else:
-        sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
-        sweep.save()
-    train(sweep, list({point.run: point for point in points}.values()))
+    sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
+    sweep.save()
+    train(sweep, sweep.manifest.points)
     return [_job(sweep, point) for point in points]
 
 

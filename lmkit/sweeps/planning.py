@@ -130,9 +130,12 @@ def _checked(
     runs: dict[int, str] = {}
     for i, each in enumerate(configs):
         if each["name"] in names:
-            folder = reader.run_folder(each, has_gpu)
-            if folder.finished_within(Budget.of(each)):
-                runs[i] = folder.path.name
+            try:
+                folder = reader.run_folder(each, has_gpu)
+                if folder.finished_within(Budget.of(each)):
+                    runs[i] = folder.path.name
+            except UserError as wrong:
+                raise _point_error(i, labels[i], str(wrong)) from None
     left = [i for i in range(len(configs)) if i not in runs]
     with console.status(f"checking {counted(len(left), 'run')}"):
         checked, error = check([configs[i] for i in left], has_gpu)

@@ -15,10 +15,10 @@ from pathlib import Path
 
 from lmkit.runs.atomic import make_folder
 from lmkit.runs.lock import HELD
+from lmkit.runs.quoting import as_value
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.backlog import Backlog, Say, Waiting
-from lmkit.sweeps.quoting import as_value
 
 POLL_S = 0.1
 TAIL_LINES = 8  # of a log

@@ -101,7 +101,7 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
         with suppress(UserError):  # damaged: the run restores it when it resumes
             rows = MetricsFile(folder.metrics).tail()
     failure = sweep.failure(point)
-    if failure is not None and state != "running":
+    if failure is not None and state != "running" and sweep.is_given_up(failure):
         state = "failed"
     latest = merged(rows)
     epoch = int(latest["epoch"]) if rows else None

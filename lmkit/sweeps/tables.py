@@ -9,8 +9,8 @@ from rich.markup import escape
 
 from lmkit.presentation.quantities import duration
 from lmkit.presentation.tables import Column, counted, decimal, plain_table
+from lmkit.runs.quoting import typed
 from lmkit.runs.sweep_folder import SweepFolder
-from lmkit.sweeps.quoting import typed
 from lmkit.sweeps.status import STATES, Estimate, Standing
 
 # for an estimate

@@ -168,6 +168,16 @@ def test_a_bad_value_is_one_line_that_names_the_point(refused, tmp_path, axis, e
     assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))
 
 
+def test_a_bad_value_names_its_point_beside_runs_of_its_name_too(refused, tmp_path):
+    (tmp_path / "runs" / "toy-0").mkdir(parents=True)
+    assert re.match(r"point 2 \(keep=bset\)", refused("train", *SWEEP, "keep=best,bset"))
+
+
+def test_a_sweep_file_is_shown_with_a_value_beside_it(printed):
+    line = ("multirun_sweeps=gss_grid_penn", "head.transform.k=2.5", "head/transform=gss")
+    assert "k: 2.5" in printed("train", *line, "--cfg", "job")
+
+
 def written(folder: Path, file: str, content: str) -> None:
     """A configuration of the user's own."""
     path = folder / "configs" / file

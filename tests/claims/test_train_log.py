@@ -25,7 +25,9 @@ def logged(text: str) -> list[str]:
     return [re.sub(r"[\d,.]+ tokens/s|[\d,.]*\d", "#", line[1]) for line in lines if line]
 
 
-def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, capsys, monkeypatch):
+def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
+    lmkit, refused, run, capsys, monkeypatch
+):
     monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", math.inf)
     lmkit("train", *LINE)
     printed = capsys.readouterr().out
@@ -58,9 +60,11 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, run, cap
     lmkit("train", *LINE, "max_epochs=4")
     again = folder.log.read_text()
     assert again.startswith(text)
-    assert "in epoch 3\n" in again.removeprefix(text).splitlines(keepends=True)[0]
+    assert "in epoch 4\n" in again.removeprefix(text).splitlines(keepends=True)[0]
     assert "epoch 4 of 4" in again
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
+    folder.result.unlink()  # as if it had been stopped after its last epoch
+    assert "has trained 4 epochs: give it 4 or more" in refused("train", *LINE)
 
 
 @pytest.mark.parametrize(

@@ -192,6 +192,17 @@ def test_the_damaged_configuration_of_a_finished_run_is_restored(undisturbed, tm
     assert not list(tmp_path.glob("*.lock"))
 
 
+@pytest.mark.parametrize("content", [b"{}", None])
+def test_the_damaged_identity_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
+    config, folder = copied(undisturbed, tmp_path)
+    known = folder.read_identity()
+    folder.identity.unlink()
+    if content is not None:
+        folder.identity.write_bytes(content)
+    run(config)
+    assert folder.read_identity() == known
+
+
 def test_a_configuration_that_no_checkpoint_has_is_said_to_be_lost(undisturbed, tmp_path, capsys):
     config, folder = copied(undisturbed, tmp_path)
     shutil.rmtree(folder.checkpoints)

@@ -3,9 +3,9 @@
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs.quoting import as_value
 from lmkit.sweeps.axes import expand, for_sweeper, read, sample
 from lmkit.sweeps.planning import labels_of
-from lmkit.sweeps.quoting import as_value
 
 PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0,3)"}]
 

@@ -13,9 +13,9 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.quoting import as_value
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.processes import command, run_points
-from lmkit.sweeps.quoting import as_value
 from lmkit.sweeps.status import estimate, standings, text_key
 from lmkit.sweeps.tables import estimate_line, say_command, summary
 

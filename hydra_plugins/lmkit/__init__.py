@@ -1,1 +1,1 @@
-"""What lmkit adds to Hydra: the sweeper behind `lmkit train --multirun`."""
+"""What lmkit adds to Hydra: the sweeper and the launchers behind `lmkit train --multirun`."""

@@ -64,6 +64,8 @@ def check_plain_options(config: Mapping[str, Any]) -> None:
     if config["seed"] > MAX_SEED:
         raise UserError(f"seed must be at most {MAX_SEED}, but is {config['seed']}")
     require_choice("keep", config["keep"], KEEPS)
+    wanted = config["trainer"].get("accelerator", "auto")
+    require_choice("trainer.accelerator", wanted, ACCELERATORS)
     for option in ("max_epochs", "patience"):
         if config[option] is not None:
             require_count(option, config[option])
@@ -73,7 +75,6 @@ def check_plain_options(config: Mapping[str, Any]) -> None:
 
 def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
     wanted = trainer.get("accelerator", "auto")
-    require_choice("trainer.accelerator", wanted, ACCELERATORS)
     if has_gpu is None:
         has_gpu = wanted != "cpu" and _has_gpu()
     if wanted == "gpu" and not has_gpu:

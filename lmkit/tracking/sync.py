@@ -25,6 +25,7 @@ from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
 from lmkit.tracking.wandb import OWN, opened
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
+_BEING_WRITTEN = ".wandb-"  # how the folder of a record begins until it is whole
 
 
 def record_all(
@@ -46,9 +47,11 @@ def record_all(
         except UserError as error:
             left_out[run.name] = str(error)
             continue
+        for left in run.folder.path.glob(f"{_BEING_WRITTEN}*"):  # by a killed process
+            shutil.rmtree(left, ignore_errors=True)
         try:
             with tempfile.TemporaryDirectory(
-                dir=run.folder.path.resolve(), prefix=".wandb-"
+                dir=run.folder.path.resolve(), prefix=_BEING_WRITTEN
             ) as new:
                 options = _options(run, config, sweeps.get(run.name))
                 record = opened(new, config, run.names, options, _settings())

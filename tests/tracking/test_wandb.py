@@ -83,8 +83,10 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert (summary["parameters"], summary["rank_contexts"]) == (24_221_600, 100)
     assert [row["epoch"] for row in live["history"] if "valid/ppl" in row] == [1, 2, 3]
     assert recorded_from_its_folder(finished) == live
+    (finished.path / ".wandb-left" / "wandb").mkdir(parents=True)  # by a process that was killed
     assert recorded_from_its_folder(finished) == live  # again, in the place of the first
     assert len(offline(finished.path)) == 1
+    assert not list(finished.path.glob(".wandb-*"))
 
 
 def test_a_run_whose_options_wandb_refuses_is_left_out_of_the_records(finished, tmp_path):

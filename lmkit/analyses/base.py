@@ -24,7 +24,7 @@ from lmkit.runs.array_files import Arrays, read_arrays
 from lmkit.runs.folder import RunFolder
 
 if TYPE_CHECKING:  # they bring torch and matplotlib
-    from matplotlib.axes import Axes
+    from matplotlib.axes import Axes as Axes
 
     from lmkit.data.datamodule import WindowsDataModule
     from lmkit.data.windows import Batch, EvalBatches
@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # they bring torch and matplotlib
     from lmkit.heads.predictor import Predictor
     from lmkit.pretrained.loading import LoadedPretrained
     from lmkit.training.language_model import LanguageModel
+else:
+    Axes = Any  # which analyses import from here
 
 
 class Record(BaseModel):

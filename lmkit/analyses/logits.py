@@ -3,20 +3,15 @@
 As in Parthiban et al. 2021, figure 1, for any transform.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Axes, OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_count
-
-if TYPE_CHECKING:  # a report of other analyses does not wait for it
-    from matplotlib.axes import Axes
 
 
 class LogitsRecord(Record):

@@ -3,22 +3,17 @@
 Parthiban et al. 2021, supplement, section 5.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Axes, OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
 from lmkit.presentation.progress import progress_bar
-
-if TYPE_CHECKING:  # a report of other analyses does not wait for it
-    from matplotlib.axes import Axes
 
 
 class RanksUnderNoise(Record):

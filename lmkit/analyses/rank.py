@@ -15,12 +15,10 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 from pydantic import Field
 
-from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
+from lmkit.analyses.base import Axes, OfContexts, Record, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import require_choice
 
-if TYPE_CHECKING:  # a report of other analyses does not wait for it
-    from matplotlib.axes import Axes
-
+if TYPE_CHECKING:  # it brings torch
     from lmkit.measures.contexts import ContextBlock
 
 MATRICES = ("log_probs", "transformed_logits")

@@ -4,17 +4,12 @@ The Press rank counts directions however small they are. Here each rank k has a 
 context: see `lmkit.spectra.truncation`, also for what it does not say.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from pydantic import Field
 
-from lmkit.analyses.base import OfContexts, Record, Recorded, StoredRecord, Subject
-
-if TYPE_CHECKING:  # a report of other analyses does not wait for it
-    from matplotlib.axes import Axes
+from lmkit.analyses.base import Axes, OfContexts, Record, Recorded, StoredRecord, Subject
 
 ENOUGH = 0.01  # nats a context
 WORKING_BYTES = 2**30  # for blocks of rows in float64, and everything else of fixed size

@@ -118,11 +118,17 @@ class Evaluate(Analysis):
 
     def _search(self, subject: Subject) -> tuple[dict[str, object], dict[str, float]]:
         """What is stored of a search on valid, and the best values."""
-        from lmkit.evaluation.method import one_column
-
-        run, method = subject.loaded_run, self.method
-        windows = one_column(run, "valid", method.length, self.search_tokens)
-        points = sorted(method.search(run, windows), key=lambda point: point.perplexity)
+        method, asked = self.method, self.search_tokens
+        _, data = subject.language_model
+        available = len(data.corpus.valid) - 1
+        if asked is not None and asked > available:
+            raise UserError(
+                f"search_tokens={asked} is more than the {available:,} predicted tokens of valid; "
+                f"null takes these"
+            )
+        windows = data.one_column("valid", length=method.length, num_targets=asked)
+        tried = method.search(subject.loaded_run, windows)
+        points = sorted(tried, key=lambda point: point.perplexity)
         finite = [point for point in points if math.isfinite(point.perplexity)]
         if not finite:
             raise UserError(

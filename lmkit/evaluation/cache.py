@@ -25,8 +25,8 @@ from torch import Tensor
 
 from lmkit.data.windows import Batch, EvalWindows
 from lmkit.errors.user_error import require_count, require_positive, require_rate
-from lmkit.evaluation.method import Method, SearchPoint, one_column, require_values
-from lmkit.experiment.load import LoadedRun
+from lmkit.evaluation.method import Method, SearchPoint, require_values
+from lmkit.experiment.load import LoadedRun, as_language_model
 from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
 from lmkit.presentation.progress import tracked
@@ -62,7 +62,8 @@ class Cache(Method):
         require_values("weight", self.weight, self.weight_grid, require_rate)
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
-        windows = one_column(run, split, BLOCK)
+        _, data = as_language_model(run)
+        windows = data.one_column(split, length=BLOCK)
         setting = Setting(self.window, self.theta, self.weight)
         (nll,) = mean_nlls(run.model, windows, [setting], f"{split} perplexity")
         return as_perplexity(nll, windows.num_targets)

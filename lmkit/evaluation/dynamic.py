@@ -39,7 +39,7 @@ from lmkit.errors.user_error import (
     require_count,
     require_positive,
 )
-from lmkit.evaluation.method import Method, SearchPoint, one_column, require_values
+from lmkit.evaluation.method import Method, SearchPoint, require_values
 from lmkit.experiment.load import LoadedRun, as_language_model, own_classes
 from lmkit.heads.predictor import exact_evaluation, to_device, trainable
 from lmkit.measures.perplexity import Perplexity, as_perplexity, safe_exp
@@ -200,8 +200,8 @@ class Dynamic(Method):
         require_count("method.batch_size", self.batch_size)
 
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
-        model, _ = as_language_model(run)
-        windows = one_column(run, split, self.length)
+        model, data = as_language_model(run)
+        windows = data.one_column(split, length=self.length)
         statistics = stored_statistics(run, self.length, self.batch_size)
         nll = self._nll(model, statistics, tracked(windows, f"{split} perplexity"))
         return as_perplexity(nll / windows.num_targets, windows.num_targets)

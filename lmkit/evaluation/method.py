@@ -7,8 +7,8 @@ from itertools import product
 from typing import ClassVar, NamedTuple, Self
 
 from lmkit.data.windows import EvalWindows
-from lmkit.errors.user_error import UserError, require_list
-from lmkit.experiment.load import LoadedRun, as_language_model
+from lmkit.errors.user_error import require_list
+from lmkit.experiment.load import LoadedRun
 from lmkit.measures.perplexity import Perplexity
 
 
@@ -66,23 +66,3 @@ def require_values(
     require_list(f"method.{name}_grid", grid)
     for each in grid:
         require(f"method.{name}_grid", each)
-
-
-def one_column(
-    run: LoadedRun, split: str, length: int, num_targets: int | None = None
-) -> EvalWindows:
-    """A split, or its first `num_targets` predicted tokens, as one stream in windows of `length`.
-
-    A word is predicted from all that comes before it: valid is not laid out in columns here.
-
-    Raises: UserError naming `search_tokens` when the split has fewer tokens; when the model is not
-    one of running text.
-    """
-    _, data = as_language_model(run)
-    tokens = data.corpus.tokens(split)
-    if num_targets is not None and num_targets > len(tokens) - 1:
-        raise UserError(
-            f"search_tokens={num_targets} is more than the {len(tokens) - 1:,} predicted tokens of "
-            f"{split}; null takes these"
-        )
-    return data.one_column(split, length=length, num_targets=num_targets)

@@ -26,18 +26,10 @@ if TYPE_CHECKING:  # it brings torch
     from lmkit.pretrained.loading import LoadedPretrained
 
 
-class MeasuredSubject(NamedTuple):
-    """What was measured of one run or model, and where it lies."""
-
-    folder: RunFolder
-    stem: str
-    measured: StoredRecord
-
-
 class Outcomes(NamedTuple):
     """What was measured, and which runs or models could not be."""
 
-    measured: list[MeasuredSubject]
+    measured: list[tuple[Path, StoredRecord]]  # each with its file
     left_out: dict[str, str]  # name -> reason
 
 
@@ -185,7 +177,7 @@ def _stored(
     checkpoint: str,
     about: dict[str, Any],
     check: Check = unlocked,
-) -> MeasuredSubject:
+) -> tuple[Path, StoredRecord]:
     """Measures, and writes `analysis/<stem>.json`, and `.npz` where there are arrays.
 
     Args:
@@ -213,4 +205,4 @@ def _stored(
     analysis_files.write_analysis(subject.folder, stem, content, check)
     print(f"written: {path}")
     name = subject.name + subject.text.suffix
-    return MeasuredSubject(subject.folder, stem, StoredRecord(name, *outcome))
+    return path, StoredRecord(name, *outcome)

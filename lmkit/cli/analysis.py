@@ -15,7 +15,6 @@ from lmkit.experiment.make import make
 from lmkit.presentation.figures import figure, house_style, save
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
-from lmkit.runs.analysis_files import analysis_file
 from lmkit.runs.selection import select_runs
 
 LISTED = 12  # of a list's values, on the terminal
@@ -68,13 +67,13 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
     for name, reason in outcomes.left_out.items():
         print(f"left out: {name}: {reason}")
     console = Console()
-    for folder, stem, measured in outcomes.measured:
+    for file, measured in outcomes.measured:
         rows = record_rows(measured.record)
         console.print(key_values(measured.label, rows))
         for line in analysis.lines(measured.record):
             print(line)
         if analysis.caption:
-            path = analysis_file(folder, stem).with_suffix(".svg")
+            path = file.with_suffix(".svg")
             with house_style():
                 drawn, axes = figure((7, 4.5))
                 analysis.draw(axes, [measured])

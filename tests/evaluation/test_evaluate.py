@@ -41,8 +41,8 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     file = folder.analysis / f"evaluate_{kind}_{options['split']}{last}.json"
     content = parse_json(file.read_bytes())
     assert (content["kind"], content["method"]) == ("evaluate", kind)
-    (one,) = found
-    assert content.items() >= one.measured.record.model_dump().items()
+    ((_, one),) = found
+    assert content.items() >= one.record.model_dump().items()
     return content
 
 

@@ -183,12 +183,12 @@ def test_what_is_measured_of_weights_that_the_run_no_longer_has_is_not_stored(ti
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     run = load_run(tiny_run, "best", None, None)
     analysis = Logits(split="test", contexts=150, bins=20)
-    (one,) = measure_runs(analysis, [RunFolder(tiny_run)]).measured
-    found = one.measured.record.model_dump()
+    ((_, one),) = measure_runs(analysis, [RunFolder(tiny_run)]).measured
+    found = one.record.model_dump()
     stored = json.loads((tiny_run / "analysis" / "logits.json").read_text())
     assert (stored["kind"], stored["transform"]) == ("logits", "PiecewiseLinear")
     assert found["num_contexts"] == 150
-    shown = dict(record_rows(one.measured.record))
+    shown = dict(record_rows(one.record))
     assert shown["histogram"] == "edges: 21 values; density: 20 values"
     model, tokens = run.model.eval(), torch.as_tensor(run.data.corpus.test[:150]).unsqueeze(1)
     with torch.no_grad():

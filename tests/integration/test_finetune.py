@@ -149,8 +149,8 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
     rank = Rank(split="test", contexts=100, matrix="log_probs", checkpoint="best")
     (selected,) = select_runs("run", str(child.path.parent)).runs
     assert selected.folder.path == child.path
-    (found,) = measure_runs(rank, [selected.folder]).measured
-    assert (found.measured.label, found.measured.record.num_contexts) == (child.path.name, 100)
+    ((_, found),) = measure_runs(rank, [selected.folder]).measured
+    assert (found.label, found.record.num_contexts) == (child.path.name, 100)
     result = child.read_result()
     loaded = load_run(child.path, "best", None, None)
     found = perplexity(loaded.model, loaded.data.eval_batches("test"), "test")

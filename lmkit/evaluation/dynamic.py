@@ -58,22 +58,16 @@ class GradientStatistics(NamedTuple):
     num_batches: int
 
 
-class Step(NamedTuple):
-    """A window's loss, its gradients in the parameters' order, and the state after it."""
-
-    nll: Tensor  # mean over the window's targets, nats
-    grads: tuple[Tensor, ...]
-    state: list[LayerState]
-
-
 def gradient_step(
     model: LanguageModel,
     window: Window,
     state: list[LayerState] | None,
     parameters: list[nn.Parameter],
-) -> Step:
-    """Loss and gradients of a window, predicted as in evaluation: no dropout, true float32. The
-    trunk's LSTMs keep what cuDNN's backward pass needs even in evaluation mode.
+) -> tuple[Tensor, tuple[Tensor, ...], list[LayerState]]:
+    """A window's mean loss in nats, its gradients in the parameters' order, and the state after it.
+
+    It is predicted as in evaluation: no dropout, true float32. The trunk's LSTMs keep what cuDNN's
+    backward pass needs even in evaluation mode.
     """
     window = to_device(window, model.device)
     with exact_evaluation(model), torch.enable_grad():
@@ -81,7 +75,7 @@ def gradient_step(
         output = model.trunk(window.inputs_TB, state)
         nll = model.head.nll(model.head_input(output), window.targets_TB)
         grads = torch.autograd.grad(nll, parameters, materialize_grads=True)
-    return Step(nll.detach(), grads, [(a.detach(), b.detach()) for a, b in output.state])
+    return nll.detach(), grads, [(a.detach(), b.detach()) for a, b in output.state]
 
 
 def gradient_statistics(model: LanguageModel, windows: EvalWindows) -> GradientStatistics:
@@ -237,10 +231,9 @@ def segment_nlls(
     state = None
     try:
         for window in windows:
-            step = gradient_step(model, window, state, adaptation.parameters)
-            nlls.append(step.nll.double() * window.targets_TB.numel())
-            adaptation.update(step.grads)
-            state = step.state
+            nll, grads, state = gradient_step(model, window, state, adaptation.parameters)
+            nlls.append(nll.double() * window.targets_TB.numel())
+            adaptation.update(grads)
     finally:
         adaptation.reset()
     return torch.stack(nlls).cpu()

@@ -32,14 +32,6 @@ class Hypothesis(NamedTuple):
     log_prob: float  # nats, of the words and of the <eos> where it was reached
 
 
-class Answered(NamedTuple):
-    """A model's perplexity on a split, and its responses."""
-
-    perplexity: Perplexity  # of all responses of the split
-    num_pairs: int
-    answers: list[Replies]
-
-
 class BeamSearch(NamedTuple):
     """The responses of the highest log P that a beam of hypotheses finds.
 
@@ -113,8 +105,11 @@ class BeamSearch(NamedTuple):
         ]
 
 
-def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch) -> Answered:
-    """Perplexity of a split's responses, and the model's answers to its contexts, with a bar.
+def answer(
+    run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
+) -> tuple[Perplexity, int, list[Replies]]:
+    """Perplexity of all responses of a split, its number of pairs, and the model's answers to its
+    contexts, with a bar.
 
     Args:
         num_pairs: how many contexts are answered, evenly spaced; None: all.
@@ -148,7 +143,7 @@ def answer(run: LoadedRun, split: str, num_pairs: int | None, search: BeamSearch
                 )
                 answers.append(reply)
             progress.advance(task, len(part))
-    return Answered(measured, len(pairs), answers)
+    return measured, len(pairs), answers
 
 
 def _turns(pairs: Pairs, pair: int, vocabulary: Sequence[str]) -> list[str]:

@@ -97,8 +97,7 @@ class Responses(Analysis):
 
         search = BeamSearch(self.beam, self.max_words, self.n_best)
         num_pairs = self.pairs if isinstance(self.pairs, int) else None
-        answered = answer(subject.loaded_run, self.split, num_pairs, search)
-        answers = answered.answers
+        measured, all_pairs, answers = answer(subject.loaded_run, self.split, num_pairs, search)
         first = [each.responses[0] for each in answers]
         references = [a.reference for a in answers]
         bleu = bleu_scores([a.responses for a in answers], references, self.smoothing)
@@ -107,15 +106,15 @@ class Responses(Analysis):
             ResponseScores(
                 split=self.split,
                 answered_pairs=len(answers),
-                all_pairs=answered.num_pairs,
+                all_pairs=all_pairs,
                 beam=self.beam,
                 n_best=self.n_best,
                 max_words=self.max_words,
                 smoothing=self.smoothing,
                 nltk=version("nltk") if self.smoothing == "program" else None,
-                perplexity=answered.perplexity.perplexity,
-                nll=answered.perplexity.nll,
-                tokens=answered.perplexity.num_tokens,
+                perplexity=measured.perplexity,
+                nll=measured.nll,
+                tokens=measured.num_tokens,
                 distinct1=distinct(first, 1),
                 distinct2=distinct(first, 2),
                 response_words=float(np.mean([len(response) for response in first])),

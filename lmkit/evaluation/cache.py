@@ -18,7 +18,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,14 +32,6 @@ from lmkit.presentation.progress import tracked
 from lmkit.training.head_module import HeadModule
 
 BLOCK = 70  # contexts predicted at once; changes only the order of summation
-
-
-class Setting(NamedTuple):
-    """The values with which the cache predicts."""
-
-    window: int
-    theta: float
-    weight: float
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,19 +55,18 @@ class Cache(Method):
     def measure(self, run: LoadedRun, split: str) -> Perplexity:
         _, data = as_language_model(run)
         windows = data.one_column(split, length=BLOCK)
-        setting = Setting(self.window, self.theta, self.weight)
-        (nll,) = mean_nlls(run.model, windows, [setting], f"{split} perplexity")
+        (nll,) = mean_nlls(run.model, windows, [self], f"{split} perplexity")
         return as_perplexity(nll, windows.num_targets)
 
     def search(self, run: LoadedRun, windows: EvalWindows) -> list[SearchPoint]:
         points = list(self.points())
-        settings = [Setting(**point) for point in points]  # type: ignore[arg-type]  # checked
+        settings = [self.at(point) for point in points]
         nlls = mean_nlls(run.model, windows, settings, "search on valid")
         return [SearchPoint(*each) for each in zip(points, map(safe_exp, nlls), strict=True)]
 
 
 def mean_nlls(
-    model: HeadModule, windows: EvalWindows, settings: Sequence[Setting], name: str
+    model: HeadModule, windows: EvalWindows, settings: Sequence[Cache], name: str
 ) -> list[float]:
     """Mean negative log-likelihood of all targets in each setting, nats; one pass, with a progress
     bar."""
@@ -88,7 +78,7 @@ def mean_nlls(
 
 
 def token_nlls(
-    model: HeadModule, windows: Iterable[Batch], settings: Sequence[Setting]
+    model: HeadModule, windows: Iterable[Batch], settings: Sequence[Cache]
 ) -> Iterator[Tensor]:
     """Negative log-likelihoods (S, n) of each window's targets in each setting, nats.
 
@@ -116,21 +106,22 @@ def _mixed(
     scores_nM: Tensor,
     age_nM: Tensor,
     followed_nM: Tensor,
-    settings: Sequence[Setting],
+    settings: Sequence[Cache],
 ) -> Tensor:
     """log p (S, n) of the targets. `age_nM` counts contexts back: the cache's are 1 to window."""
     log_cache: dict[tuple[int, float], Tensor] = {}
     is_empty_n = (age_nM < 1).all(dim=1)  # nothing is known before the first word
     rows = []
-    for window, theta, weight in settings:
-        if (window, theta) not in log_cache:
-            known_nM = (age_nM >= 1) & (age_nM <= window)
-            likeness_nM = (theta * scores_nM).masked_fill(~known_nM, -torch.inf)
+    for each in settings:
+        key = each.window, each.theta
+        if key not in log_cache:
+            known_nM = (age_nM >= 1) & (age_nM <= each.window)
+            likeness_nM = (each.theta * scores_nM).masked_fill(~known_nM, -torch.inf)
             of_target_n = likeness_nM.masked_fill(~followed_nM, -torch.inf).logsumexp(1)
-            log_cache[window, theta] = of_target_n - likeness_nM.logsumexp(1)
-        log_weight = math.log(weight) if weight else -math.inf
+            log_cache[key] = of_target_n - likeness_nM.logsumexp(1)
+        log_weight = math.log(each.weight) if each.weight else -math.inf
         mixed_n = torch.logaddexp(
-            log_model_n + math.log1p(-weight), log_cache[window, theta] + log_weight
+            log_model_n + math.log1p(-each.weight), log_cache[key] + log_weight
         )
         rows.append(torch.where(is_empty_n, log_model_n, mixed_n))
     return torch.stack(rows)

@@ -1,19 +1,22 @@
 """The cache pointer against a loop over words and remembered contexts, in float64."""
 
 import math
-from itertools import product
 
 import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.evaluation.cache import Cache, Setting, token_nlls
+from lmkit.evaluation.cache import Cache, token_nlls
 from tests.evaluation.small_model import KINDS, TEXT, small_model, windows
 
-SETTINGS = [Setting(*s) for s in product((1, 4, 30, 500), (0.3, 2.0), (0.0, 0.1, 0.6))]
+CACHE = Cache(
+    window=5, window_grid=[1, 4, 30, 500], theta=1.0, theta_grid=[0.3, 2.0],
+    weight=0.1, weight_grid=[0.0, 0.1, 0.6],
+)  # fmt: skip
+SETTINGS = [CACHE.at(point) for point in CACHE.points()]
 
 
-def plain(model, setting: Setting) -> list[float]:
+def plain(model, setting: Cache) -> list[float]:
     """p = (1 - lambda) p_model + lambda p_cache, word by word (Grave et al. 2017, section 3)."""
     model.eval()
     inputs, targets = TEXT[:-1].unsqueeze(1), TEXT[1:].tolist()

@@ -3,7 +3,6 @@ lie in a folder that `--config-dir` or `hydra.searchpath` names.
 """
 
 import json
-from typing import NamedTuple
 
 import hydra
 from hydra.core.global_hydra import GlobalHydra
@@ -16,15 +15,10 @@ from lmkit.experiment.make import factory_of
 GROUP = "analyses"
 
 
-class FoundAnalyses(NamedTuple):
-    """Classes of analyses, and the files whose class cannot be loaded."""
-
-    classes: list[type[Analysis]]  # by name
-    left_out: dict[str, str]  # name -> reason
-
-
-def find_analyses() -> FoundAnalyses:
-    """The class that each file names as its `_target_`; several files may name the same one."""
+def find_analyses() -> tuple[list[type[Analysis]], dict[str, str]]:
+    """The classes that the files name as `_target_`, in the order of their names; several files may
+    name the same one. Then the files whose class cannot be loaded, and why.
+    """
     classes: set[type[Analysis]] = set()
     left_out: dict[str, str] = {}
     loader = GlobalHydra.instance().config_loader()
@@ -34,7 +28,7 @@ def find_analyses() -> FoundAnalyses:
         except Exception as error:  # a user's module may raise anything
             reason = (str(error) or type(error).__name__).splitlines()[0]
             left_out[f"{GROUP}/{name}"] = f"its analysis cannot be loaded: {reason}"
-    return FoundAnalyses(sorted(classes, key=lambda each: each.name), left_out)
+    return sorted(classes, key=lambda each: each.name), left_out
 
 
 def _class_of(name: str) -> type[Analysis]:

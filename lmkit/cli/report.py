@@ -30,11 +30,11 @@ def main(config: DictConfig) -> None:
             "runs", plain["runs"], plain["runs_dir"], with_models=True
         )
         runs = frame(folders, damaged)
-        available = find_analyses()
+        analyses, left_out = find_analyses()
     with console.status("drawing"):
         written = make_report(
             runs,
-            analyses=available.classes,
+            analyses=analyses,
             compose=published_config,
             baseline=plain["baseline"],
             out=Path(plain["out"]),
@@ -42,7 +42,7 @@ def main(config: DictConfig) -> None:
             title=plain["title"],
             about=plain["about"],
         )
-    left_out = available.left_out | written.left_out
+    left_out |= written.left_out
     new = [folder.path.name for folder in folders if folder.state() == "new"]
     left_out |= dict.fromkeys(new, "it has not been started")
     for name, reason in left_out.items():

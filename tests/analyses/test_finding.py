@@ -25,7 +25,7 @@ def test_a_file_names_its_class_or_builds_on_one_that_does_and_others_are_told(
         monkeypatch.setattr(finding, "_overrides", lambda: [override])
     folder = tmp_path if is_searched else tmp_path / "files"
     with hydra.initialize_config_dir(str(folder), version_base="1.3"):
-        found = finding.find_analyses()
-    assert [each.name for each in found.classes] == ["truncation"]
-    assert sorted(found.left_out) == ["analyses/damaged", "analyses/no_class"]
-    assert not any("\n" in reason for reason in found.left_out.values())
+        classes, left_out = finding.find_analyses()
+    assert [each.name for each in classes] == ["truncation"]
+    assert sorted(left_out) == ["analyses/damaged", "analyses/no_class"]
+    assert not any("\n" in reason for reason in left_out.values())

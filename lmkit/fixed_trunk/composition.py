@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 
@@ -33,14 +33,6 @@ LR_OF_RUN, LR_OF_PRETRAINED = 20.0, 0.1
 _FINDS = ("of", "dtype", "window", "stride")  # options of the section that find the contexts
 # options of a text that a pretrained model decides, with their defaults
 _OF_TOKENIZER = {"tokenizer": "spaces", "tokenizer_of": None, "vocab_size": None}
-
-
-class _TrunkSource(NamedTuple):
-    """Where contexts come from."""
-
-    data: dict[str, Any]  # the section that makes them
-    emb_dim: int
-    cap: float | None = None  # on the logits of the trunk's own head
 
 
 def implied(arguments: Sequence[str]) -> list[str]:
@@ -78,11 +70,12 @@ def filled_in(config: DictConfig) -> DictConfig:
             "last: choose another mixture"
         )
     trunk_of = trunk.of
-    source = _pretrained_source(config) if trunk_of.startswith(_HF) else _run_source(config)
-    sizes = {"emb_dim": source.emb_dim, "out_dim": source.data["out_dim"]}
+    source_of = _pretrained_source if trunk_of.startswith(_HF) else _run_source
+    data, emb_dim, cap = source_of(config)
+    sizes = {"emb_dim": emb_dim, "out_dim": data["out_dim"]}
     left = {key: value for key, value in trunk.items() if key not in _FINDS}
     OmegaConf.update(config, "trunk", left | sizes, merge=False)
-    OmegaConf.update(config, "data", source.data, merge=False)
+    OmegaConf.update(config, "data", data, merge=False)
     if config.get("sgd_lr") is None:
         config.sgd_lr = LR_OF_PRETRAINED if trunk_of.startswith(_HF) else LR_OF_RUN
     if trunk.get("rms") is not None:
@@ -91,10 +84,10 @@ def filled_in(config: DictConfig) -> DictConfig:
     if start == "trunk":
         section = {"_target_": "lmkit.fixed_trunk.start.HeadStart"}
         OmegaConf.update(config, "callbacks.head_start", section, force_add=True)
-        if source.cap is not None:
+        if cap is not None:
             capped = {
                 "_target_": "lmkit.fixed_trunk.start.AfterSoftCap",
-                "cap": source.cap,
+                "cap": cap,
                 "transform": config.head.transform,
             }
             OmegaConf.update(config, "head.transform", capped, merge=False)
@@ -109,7 +102,8 @@ def _require_own_parts(config: DictConfig) -> None:
         raise UserError("data=of_trunk is for trunk=fixed trunk.of=RUN, whose text it is")
 
 
-def _run_source(config: DictConfig) -> _TrunkSource:
+def _run_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
+    """The section that makes a run's contexts, and `emb_dim`; its logits have no cap."""
     trunk, data = config.trunk, config.data
     if (Path(trunk.of) / "config.json").is_file():
         raise UserError(f"trunk.of={trunk.of} is no run: is it a model? trunk.of=hf:{trunk.of}")
@@ -150,7 +144,7 @@ def _run_source(config: DictConfig) -> _TrunkSource:
             f"data.root={data.root} is for a text in files, and that of {folder.path} is in none: "
             f"leave it out"
         )
-    return _TrunkSource(section, trained["trunk"]["emb_dim"])
+    return section, trained["trunk"]["emb_dim"], None
 
 
 def _require_fit(run: Path, trained: Mapping[str, Any]) -> None:
@@ -177,7 +171,8 @@ def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
     return evaluated_sha256(content), content["lmkit"]["config"]
 
 
-def _pretrained_source(config: DictConfig) -> _TrunkSource:
+def _pretrained_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
+    """The section that makes a model's contexts, `emb_dim`, and the cap on its own logits."""
     from lmkit.pretrained.windows import window_and_stride  # brings torch
 
     trunk, data = config.trunk, config.data
@@ -218,7 +213,7 @@ def _pretrained_source(config: DictConfig) -> _TrunkSource:
         "text": text,
         "root": text["root"],
     }
-    return _TrunkSource(section, facts.dim, facts.cap)
+    return section, facts.dim, facts.cap
 
 
 @lru_cache

@@ -78,7 +78,7 @@ def no_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(entry, "quiet_when_unread", lambda: lambda _: task)
     monkeypatch.setattr(multirun, "plan", plan)
     monkeypatch.setattr(Command, "read", read)
-    source = composition._TrunkSource({"name": "trunk", "out_dim": 8}, 8)
+    source = ({"name": "trunk", "out_dim": 8}, 8, None)
     for kind in ("_run_source", "_pretrained_source"):
         monkeypatch.setattr(composition, kind, lambda _: source)
     write_shown_files(tmp_path)

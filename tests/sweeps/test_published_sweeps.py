@@ -58,7 +58,7 @@ def test_a_sweep_has_as_many_runs_as_its_file_says(name):
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in REPRODUCED])
 def test_every_point_composes(name, composer, monkeypatch):
     """One of those that differ in numbers alone."""
-    source = composition._TrunkSource({"name": "trunk", "out_dim": 8}, 8)
+    source = ({"name": "trunk", "out_dim": 8}, 8, None)
     monkeypatch.setattr(composition, "_run_source", lambda _: source)
     monkeypatch.setenv("LMKIT_DATA", "data")
     kinds = {tuple(re.sub(r"=-?[\d.]+$", "=", o) for o in line): line for line in lines_of(name)}

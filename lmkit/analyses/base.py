@@ -160,6 +160,7 @@ class OfContexts(Analysis):
 
     def __post_init__(self) -> None:
         require_choice("split", self.split, ("train", "valid", "test"))
+        require_choice("checkpoint", self.checkpoint, ("best", "last"))
         require_count_or_all("contexts", self.contexts, self.least)
 
     def chosen(self, subject: Subject) -> ChosenContexts:

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pydantic import Field
 
 from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
-from lmkit.errors.user_error import require_choice
 
 
 class BottleneckRecord(Record):
@@ -40,10 +39,6 @@ class GradientBottleneck(OfContexts):
     title = "Gradient bottleneck"
 
     checkpoint: str  # best or last
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        require_choice("checkpoint", self.checkpoint, ("best", "last"))
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.gradient_share import model_bottleneck

@@ -54,7 +54,6 @@ class PressRobustness(OfContexts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("factorisation", self.factorisation, ("svd", "qr"))
-        require_choice("checkpoint", self.checkpoint, ("best", "last"))
         require_count("round_trips", self.round_trips, 0)
         require_count("seed", self.seed, 0)
         require_list("noise", self.noise)

@@ -67,7 +67,6 @@ class Rank(OfContexts):
     def __post_init__(self) -> None:
         super().__post_init__()
         require_choice("matrix", self.matrix, MATRICES)
-        require_choice("checkpoint", self.checkpoint, ("best", "last"))
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.model_spectra import model_spectrum, require_fitting, weight_spectrum

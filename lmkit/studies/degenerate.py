@@ -104,15 +104,10 @@ class Degenerate(SyntheticStudy):
 
 def singular_values(layer: nn.Module, inputs: Tensor) -> Tensor:
     """Those of a layer's Jacobian (S, R), descending, at inputs (S, ...), in float64."""
-    shape = inputs.shape[1:]
-
-    def flat(x_I: Tensor) -> Tensor:
-        output: Tensor = layer(x_I.view(1, *shape))
-        return output.flatten()
-
     with torch.no_grad():
         layer = layer.double()
-        jacobians_SOI = vmap(jacrev(flat), chunk_size=8)(inputs.double().flatten(1))
+        of_one = jacrev(lambda x: layer(x.unsqueeze(0)).flatten())
+        jacobians_SOI = vmap(of_one, chunk_size=8)(inputs.double()).flatten(2)
         values_SR: Tensor = torch.linalg.svdvals(jacobians_SOI)
     return values_SR
 

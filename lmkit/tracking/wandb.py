@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from inspect import signature
-from typing import Any, Concatenate, Literal, ParamSpec, get_args
+from typing import Any, Literal, get_args
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger as LightningsLogger
@@ -25,16 +25,12 @@ _OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
 _TEXTS = ("entity", "group", "job_type", "name", "notes", "tags")  # options of wandb.init
 OWN = ("dir", "reinit", "resume", "settings")  # options of wandb.init that lmkit sets
 
-_P = ParamSpec("_P")
 
-
-def _ends_alone(
-    method: Callable[Concatenate[WandbLogger, _P], object],
-) -> Callable[Concatenate[WandbLogger, _P], None]:
+def _ends_alone(method: Callable[..., object]) -> Callable[..., None]:
     """A failure of W&B does not end the run: the first is printed, and nothing more is recorded."""
 
     @wraps(method)
-    def guarded(self: WandbLogger, /, *args: _P.args, **kwargs: _P.kwargs) -> None:
+    def guarded(self: WandbLogger, /, *args: Any, **kwargs: Any) -> None:
         if not self.is_recording:
             return
         try:

@@ -55,8 +55,6 @@ Compute = Callable[[], Iterable[Tensor]]  # computes the contexts (T, C, D), win
 def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
     """The contexts (S, C, D), mapped from the disk; computed if missing or damaged.
 
-    Of several processes that need them, one computes them.
-
     Raises: UserError if the disk is too small; what `compute` raises.
     """
     while True:

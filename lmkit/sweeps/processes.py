@@ -1,7 +1,5 @@
 """Runs the points of a sweep on this machine, each in its own process. So a point that fails, or is
-killed, takes no other down. A point that another process trains is skipped and checked again later,
-since that process may die: the work ends when all points have finished or failed, whoever trained
-them.
+killed, takes no other down.
 """
 
 import os
@@ -39,7 +37,8 @@ class _Running:
 def run_points(
     sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
 ) -> set[str]:
-    """Runs `points`, one at a time in each slot, until all have finished or failed.
+    """Runs `points`, one at a time in each slot, until all have finished or failed, whoever trains
+    them.
 
     A point that failed or was killed is retried from its checkpoint, `sweep.retries` times whoever
     attempts it; one that a message of the user's ended would end the same way again.

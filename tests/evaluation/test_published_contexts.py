@@ -1,6 +1,7 @@
 """A run ends with the ranks of the published contexts, or says how to have them later."""
 
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -26,7 +27,9 @@ def test_where_memory_is_short_a_line_says_how_to_have_them_later_and_it_does(
     assert (folder.analysis / "rank_test_log_probs_200.json").is_file()
     made = conclusion.Conclusion(contexts=60, sample=10, published_contexts=200)
     model = load_run(folder.path, "best", None, None).model
-    assert made._contexts(model, folder, 299) == 200  # the memory is free
+    assert (
+        made._contexts(SimpleNamespace(model=model, run=folder), 299) == 200
+    )  # the memory is free
     assert "Later: " not in capsys.readouterr().out
 
 
@@ -36,7 +39,7 @@ def test_where_memory_is_short_a_line_says_how_to_have_them_later_and_it_does(
 )
 def test_a_split_without_them_is_measured_as_it_is_asked_for(contexts, published, available, taken):
     made = conclusion.Conclusion(contexts=contexts, sample=10, published_contexts=published)
-    assert made._contexts(None, None, available) == taken
+    assert made._contexts(SimpleNamespace(model=None, run=None), available) == taken
 
 
 def test_other_runs_take_none():

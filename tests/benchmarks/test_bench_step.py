@@ -11,9 +11,7 @@ from tests.benchmarks.bench_step import (
     EXPERIMENTS,
     configuration,
     parsed,
-    peak_mb,
     plain_of,
-    plain_step,
     timed,
     window,
 )
@@ -37,8 +35,6 @@ def test_every_experiment_is_timed_beside_its_plain_counterpart(experiment, monk
         found = timed(config, precision, args)
         assert (found["tokens"], found["lmkit"] > 0, found["roofline"] > 0) == (15, True, True)
         assert ("ratio" in found) == (experiment != "penn_mixtape")
-    if experiment != "penn_mixtape":
-        assert peak_mb(plain_step(config, "cpu"), "cpu") > 10
 
 
 class Undropped(torch.nn.Module):

@@ -27,7 +27,7 @@ HF = ("data.tokenizer=hf", "data.tokenizer_of=gpt2")
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a text, a run of its words and one of its subwords: not to be written to."""
+    """A text, a run of its words and two of subwords; only analyses of them are written to it."""
     folder = tmp_path_factory.mktemp("subwords")
     (folder / "text").mkdir()
     toy = ToyLanguage(

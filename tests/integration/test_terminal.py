@@ -82,7 +82,7 @@ def terminal(tmp_path: Path) -> Iterator[Terminal]:
     """One in which a run of many epochs trains."""
     shown = Terminal(tmp_path, "train", *WITH_BAR, "max_epochs=5000")
     try:
-        shown.wait_for(r"epoch [3-9] of 5,000")
+        shown.wait_for(r"epoch ([3-9]|\d{2,}) of 5,000")
         yield shown
     finally:
         if shown.process.is_alive():

@@ -35,14 +35,3 @@ def test_status_tells_which_code_has_changed_since(printed, monkeypatch):
     monkeypatch.setattr("lmkit.sweeps.status.code_sha256", lambda: "of later code")
     told = "3 come from code that has changed since"
     assert told in printed("sweep", "status", "mine")
-
-
-def test_evaluation_of_several_runs(lmkit, three, printed):
-    shown = printed("evaluate", "run=runs")
-    for run in three:
-        content = json.loads((run.analysis / "evaluate_static_test.json").read_text())
-        assert content["kind"] == "evaluate"
-        assert content["ppl"] == pytest.approx(run.read_result().metrics["test_ppl"])
-        assert f"{content['ppl']:.5g}" in shown
-    lmkit("evaluate", "run='runs head:gss'", "method=cache", "method.window=20", "split=valid")
-    assert len(list(Path("runs").glob("*/analysis/evaluate_cache_valid.json"))) == 1

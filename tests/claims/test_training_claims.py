@@ -88,10 +88,6 @@ def test_harmless_options_are_no_part_of_the_identity(lmkit, runs, capsys):
     lmkit("train", *TINY, "conclusion.contexts=50", "callbacks.checkpoints.every_minutes=1")
     lmkit("train", *TINY, "trunk.embedding_noise=0", "trunk.embedding_noise=-0.0")
     assert len(runs()) == 1
-    lmkit("train", *TINY, "trunk.embedding_noise=0.1")
-    lmkit("train", *TINY, "trainer.gradient_clip_val=0.1")
-    lmkit("train", *TINY, "module.transform_lr=0.5")
-    assert len(runs()) == 4
 
 
 EARLY = (

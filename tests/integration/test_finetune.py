@@ -1,6 +1,5 @@
 """Finetuning: a run of its own that starts with the best weights of a finished one."""
 
-import random
 import shutil
 from pathlib import Path
 
@@ -25,7 +24,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
-from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
+from tests.integration.test_resume import assert_same_run
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 
@@ -133,16 +132,10 @@ def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_pa
     assert own != digest(first)  # other weights, as after more epochs
 
 
-@pytest.mark.slow
-def test_kills_change_no_bit(toy_run, tmp_path):
-    frequent = ("callbacks.checkpoints.every_minutes=0.002", "max_epochs=8")
-    names = ("undisturbed", "killed")
-    whole, killed = (composed(toy_run, f"runs_dir={tmp_path / name}", *frequent) for name in names)
-    reference = to_the_end(whole)
-    moments = random.Random(1)
-    kills = sum(kill_after(killed, 1, moments.uniform(0, 0.05)) for _ in range(4))
-    assert kills >= 1, "the run ended before it could be killed"
-    assert_same_run(reference, to_the_end(killed))
+def test_one_that_goes_on_ends_with_the_same_bits(toy_run, child, tmp_path):
+    own = (f"runs_dir={tmp_path}", "lr=5")
+    finetuned(toy_run, *own, "max_epochs=1")
+    assert_same_run(child, finetuned(toy_run, *own))
 
 
 def test_other_commands_take_it_for_the_run_that_it_is(child):

@@ -118,21 +118,10 @@ def test_kills_change_no_bit_of_a_transformer_nor_does_a_larger_budget(tmp_path)
     assert_same_run(reference, to_the_end(composed(killed, *options, "max_epochs=8")))
 
 
-@pytest.mark.slow
-def test_a_larger_budget_goes_on_and_equals_one_run(undisturbed, tmp_path):
-    first = to_the_end(composed(tmp_path, "max_epochs=5"))
-    assert first.read_result().budget.epochs == 5
-    resumed = to_the_end(composed(tmp_path))
-    assert resumed.path == first.path
-    assert (resumed.path / "result-epoch5.json").exists()
-    assert_same_run(undisturbed, resumed)
-
-
-def test_a_checkpoint_of_another_configuration_is_refused(tmp_path):
+def test_a_checkpoint_of_another_configuration_is_refused(trained_runs, tmp_path):
     options = (*tiny.TINY, "optimizer.lr=4")
-    one = tiny.trained(tmp_path, *tiny.TINY)
     other = define(tiny.composed(*options) | {"runs_dir": str(tmp_path)}).folder
     other.checkpoints.mkdir(parents=True)
-    other.last.write_bytes(one.last.read_bytes())
+    other.last.write_bytes(tiny.run_of(trained_runs, "toy").last.read_bytes())
     with pytest.raises(UserError, match="another configuration"):
         tiny.trained(tmp_path, *options)

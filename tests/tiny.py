@@ -25,6 +25,11 @@ SMALL = (
 )
 
 
+def without(*starts: str) -> tuple[str, ...]:
+    """The options of TINY but those that begin so."""
+    return tuple(option for option in TINY if not option.startswith(starts))
+
+
 def composed(*overrides: str) -> dict[str, Any]:
     """The configuration of `lmkit train` with these options."""
     return plain_config(_composed("train", overrides))  # which reads the environment anew

@@ -26,7 +26,7 @@ from lmkit.training.head_module import HeadModule
 from tests.claims.conftest import Lmkit, typed_in
 from tests.faults.comparison import runs_in
 from tests.integration.test_resume import assert_same_run
-from tests.tiny import TINY
+from tests.tiny import without
 
 AT_STEP = """
 import json, signal
@@ -48,8 +48,7 @@ class Signals(pl.Callback):
         for number in now:
             signal.raise_signal(number)
 """
-MEASURED = ("train", *(each for each in TINY if each != "callbacks.spectrum=null"))
-MEASURED += ("callbacks.spectrum.contexts=40",)
+MEASURED = ("train", *without("callbacks.spectrum="), "callbacks.spectrum.contexts=40")
 LINE = (*MEASURED, "+callbacks.signals._target_=at_step.Signals")
 AGAIN = "the same command resumes from"
 

@@ -13,7 +13,7 @@ import lmkit as package
 from tests.claims.conftest import Lmkit
 from tests.conftest import KEPT
 from tests.pages import write_shown_files
-from tests.tiny import TINY
+from tests.tiny import TINY, without
 
 MODULE = """
 import torch
@@ -76,7 +76,7 @@ FILES = {
     ),
 }
 OWN = ("--config-dir", "configs")
-MINE = (*OWN, "experiment=mine", *(option for option in TINY if not option.startswith("trunk.")))
+MINE = (*OWN, "experiment=mine", *without("trunk."))
 HEAD = ("head/mixture=views", "head/transform=cube")
 
 

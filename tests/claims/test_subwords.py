@@ -18,7 +18,7 @@ from tests.claims.conftest import typed_in
 from tests.integration.test_resume import assert_same_run
 from tests.pretrained_models import make_tokenizer
 
-TINY = ("data=text", *(each for each in tiny.TINY if not each.startswith("data.")))
+TINY = ("data=text", *tiny.without("data."))
 SUBWORDS = "penn_softmax"  # the name of a published experiment, which a run of subwords is not
 BPE = ("data.tokenizer=bpe", "data.vocab_size=280")
 PRETRAINED = "pretrained_tokens"  # the name of a run whose tokenizer is one of transformers

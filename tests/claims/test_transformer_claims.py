@@ -10,19 +10,15 @@ import torch
 from lmkit.cli.entry import CONFIGS
 from lmkit.experiment.objects import make_model
 from tests.claims.conftest import typed_in
-from tests.tiny import TINY, composed
+from tests.tiny import composed, without
 
 SMALL = ("trunk.hidden_dim=8", "trunk.num_heads=2", "trunk.memory=30", "optimizer.lr=0.02")
 SMALL += ("trunk.emb_dim=6", "trunk.out_dim=6", "trunk.num_layers=2")
-OWN = ("optimizer.", "trunk.", "switch_epoch", "max_epochs")
-EXPERIMENT = ("experiment=toy_transformer", *(o for o in TINY if not o.startswith(OWN)))
-EXPERIMENT += (*SMALL, "max_epochs=3")
+NOT_ITS_OWN = without("optimizer.", "trunk.", "switch_epoch", "max_epochs")
+EXPERIMENT = ("experiment=toy_transformer", *NOT_ITS_OWN, *SMALL, "max_epochs=3")
 PARTS = ("head", "head/mixture", "head/transform")
 # options that fit the tiny trunk, where a kind's own do not
-FITTING = {
-    "doc": ("head.mixture.experts=[1,2,2]",),
-    "mixtape": ("head.gate_dim=3",),
-}
+FITTING = {"doc": ("head.mixture.experts=[1,2,2]",), "mixtape": ("head.gate_dim=3",)}
 
 
 def sections(part: str) -> dict[str, dict]:

@@ -17,9 +17,9 @@ import rich
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from tests import forked
 from tests.faults.comparison import runs_in
-from tests.tiny import TINY
+from tests.tiny import without
 
-WITH_BAR = [each for each in TINY if each != "callbacks.progress_bar=null"]
+WITH_BAR = without("callbacks.progress_bar")
 
 
 def typed(folder: Path, terminal: str, *arguments: str) -> None:

@@ -1,6 +1,7 @@
 """Fixtures shared by all tests."""
 
 import os
+import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -195,6 +196,12 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(conclusion, "_draw", draw)
         return trained(tmp_path_factory.mktemp("runs"), *overrides)
+
+
+@pytest.fixture
+def toy_copy(toy_run: RunFolder, tmp_path: Path) -> RunFolder:
+    """A copy of `toy_run`, to be written to."""
+    return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
 
 
 @pytest.fixture(scope="session")

@@ -16,7 +16,7 @@ from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
-from tests.faults.comparison import runs_in
+from tests.faults.comparison import contents, runs_in
 from tests.tiny import TINY
 
 LINE = ("train", *TINY, "seed=1")
@@ -24,10 +24,6 @@ LINE = ("train", *TINY, "seed=1")
 
 def checkpoints(run: RunFolder) -> set[str]:
     return set(os.listdir(run.checkpoints))
-
-
-def files(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
 def blocks(path: Path) -> int:
@@ -45,15 +41,15 @@ def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, refused, three, p
     assert checkpoints(run) == {"best.ckpt"}
     assert checkpoints(same) == {"best.ckpt", "last.ckpt"}
     lmkit("evaluate", f"run={run.path}", "split=valid")
-    before = files(run.path)
+    before = contents(run.path)
     message = refused(*line, "max_epochs=3")
     assert "cannot resume: the run has kept only best.ckpt (keep=best)" in message
-    assert files(run.path) == before
+    assert contents(run.path) == before
     said = printed(*line, "keep=none")
     assert "keep=none: best.ckpt removed" in said
     assert "already finished" in said
     assert checkpoints(run) == set()
-    assert files(run.path).keys() == before.keys() - {run.best}
+    assert contents(run.path).keys() == before.keys() - {run.best}
     assert "already finished" in printed(*line)
     assert "keep must be one of all, best, none" in refused(*line, "keep=last")
 
@@ -92,9 +88,9 @@ def test_clean_shows_what_it_frees_and_frees_that(three, tmp_path, printed):
     runs = tmp_path / "runs"
     three[0].best.unlink()
     os.link(three[0].last, three[0].best)  # as of a run whose last epoch was its best
-    before, rows = files(runs), printed("runs", "csv=true")
+    before, rows = contents(runs), printed("runs", "csv=true")
     shown = printed("clean", "runs")
-    assert files(runs) == before
+    assert contents(runs) == before
     assert f"3 finished runs: {data_size(blocks(runs))} on disk, of which keep=best would" in shown
     for keep, kept in (("best", {"best.ckpt"}), ("none", set())):
         (planned,) = re.findall(
@@ -109,7 +105,7 @@ def test_clean_shows_what_it_frees_and_frees_that(three, tmp_path, printed):
         assert [checkpoints(each) for each in three] == [kept] * 3
     assert printed("runs", "csv=true") == rows
     gone = {each.checkpoints / name for each in three for name in ("best.ckpt", "last.ckpt")}
-    after = files(runs)
+    after = contents(runs)
     assert after == {path: content for path, content in before.items() if path not in gone}
 
 
@@ -121,14 +117,14 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     litter = [run.path / ".result.json.ab.tmp" for run in (unfinished, held)]
     for path in litter:
         path.write_text("being written")
-    before = files(tmp_path / "runs")
+    before = contents(tmp_path / "runs")
     with RunLock(held.lock):
         shown = printed("clean", "runs", "keep=none", "dry_run=false")
-        assert files(tmp_path / "runs").keys() == {*before, held.lock}
+        assert contents(tmp_path / "runs").keys() == {*before, held.lock}
     for reason in ("has not finished", "a process is using it", "a sweep asks for more epochs"):
         assert re.search(rf"left as it is: 1 run: [\w ]*{reason}", shown)
     printed("clean", held.path.name, "keep=all", "dry_run=false")
-    assert files(tmp_path / "runs").keys() == before.keys() - {litter[1]}
+    assert contents(tmp_path / "runs").keys() == before.keys() - {litter[1]}
 
 
 @pytest.mark.parametrize("file", ["metrics.csv", "config.yaml"])

@@ -46,6 +46,11 @@ def runs_in(runs_dir: Path) -> list[RunFolder]:
     return [RunFolder(path.parent) for path in sorted(runs_dir.glob("*/config.yaml"))]
 
 
+def contents(folder: Path) -> dict[Path, bytes]:
+    """Of every file below the folder."""
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
 def _files(folder: Path) -> set[str]:
     return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
 

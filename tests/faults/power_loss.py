@@ -1,11 +1,10 @@
 """What a run wrote is cut at every sync, and its line typed again on what a power loss leaves."""
 
 import os
-from pathlib import Path
 from random import Random
 
 from tests.faults import recording
-from tests.faults.comparison import differences
+from tests.faults.comparison import contents, differences
 from tests.faults.laboratory import LIMIT_S, Laboratory, Undisturbed, age_litter
 from tests.faults.recording import State, Tree
 from tests.faults.scenarios import PLAIN
@@ -48,7 +47,7 @@ def _recorded(laboratory: Laboratory, start: Start) -> list[recording.Operation]
     for each in operations:
         whole.apply(each)
     written = {name: bytes(whole.content.get(number, b"")) for name, number in whole.names.items()}
-    there = {str(path): path.read_bytes() for path in _files(laboratory.runs_dir)}
+    there = {str(path): content for path, content in contents(laboratory.runs_dir).items()}
     missed = {name for name in {**written, **there} if written.get(name) != there.get(name)}
     assert not missed, f"the recording misses calls: {missed}"
     return operations
@@ -66,7 +65,3 @@ def _replay(
         laboratory.start(start).wait(LIMIT_S)
     problems = [] if status == 0 else [f"exit status {status}: {printed[-300:]!r}"]
     return problems + differences(laboratory.runs_dir, undisturbed.folder)
-
-
-def _files(folder: Path) -> list[Path]:
-    return [path for path in folder.rglob("*") if path.is_file()]

@@ -12,10 +12,7 @@ from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training import checkpoint_files
 from lmkit.training.checkpoint_files import load_checkpoint
-
-
-def copy_of(toy_run: RunFolder, runs_dir: Path) -> RunFolder:
-    return RunFolder(shutil.copytree(toy_run.path, runs_dir / toy_run.path.name))
+from tests.faults.comparison import contents
 
 
 def go_on(folder: RunFolder) -> RunFolder:
@@ -28,9 +25,9 @@ def change_a_weight(checkpoint: Path) -> None:
     checkpoint.write_bytes(content)
 
 
-def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
-    undisturbed = go_on(copy_of(toy_run, tmp_path / "undisturbed"))
-    folder = copy_of(toy_run, tmp_path / "damaged runs")
+def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, toy_copy, tmp_path):
+    path = tmp_path / "damaged runs" / toy_run.path.name
+    folder, undisturbed = RunFolder(shutil.copytree(toy_run.path, path)), go_on(toy_copy)
     change_a_weight(folder.last)
     with pytest.raises(UserError, match=r"last\.ckpt is damaged .*best\.ckpt is intact") as said:
         go_on(folder)
@@ -39,13 +36,12 @@ def test_the_line_in_the_message_goes_on_from_the_best_epoch(toy_run, tmp_path):
     assert go_on(folder).read_result().metrics == undisturbed.read_result().metrics
 
 
-def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_run, tmp_path):
-    folder = copy_of(toy_run, tmp_path)
-    folder.reopen()
-    change_a_weight(folder.last)
-    change_a_weight(folder.best)
+def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_copy):
+    toy_copy.reopen()
+    change_a_weight(toy_copy.last)
+    change_a_weight(toy_copy.best)
     with pytest.raises(UserError, match=r"last\.ckpt is damaged .*; remove it to start again$"):
-        go_on(folder)
+        go_on(toy_copy)
 
 
 @pytest.mark.parametrize(
@@ -55,22 +51,20 @@ def test_where_no_checkpoint_is_whole_the_run_starts_anew(toy_run, tmp_path):
         ("identity.json", r"identity\.json is damaged"),
     ],
 )
-def test_a_finished_run_that_cannot_go_on_keeps_all_that_it_has(toy_run, tmp_path, name, said):
-    folder = copy_of(toy_run, tmp_path)
-    (folder.analysis / "of_mine.json").write_text("{}")
-    change_a_weight(folder.path / name)
-    change_a_weight(folder.best)
-    before = {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()}
+def test_a_finished_run_that_cannot_go_on_keeps_all_that_it_has(toy_copy, name, said):
+    (toy_copy.analysis / "of_mine.json").write_text("{}")
+    change_a_weight(toy_copy.path / name)
+    change_a_weight(toy_copy.best)
+    before = contents(toy_copy.path)
     with pytest.raises(UserError, match=said):
-        go_on(folder)
-    assert {path: path.read_bytes() for path in folder.path.rglob("*") if path.is_file()} == before
+        go_on(toy_copy)
+    assert contents(toy_copy.path) == before
 
 
-def test_a_damaged_best_checkpoint_is_not_measured(toy_run, tmp_path):
-    folder = copy_of(toy_run, tmp_path)
-    change_a_weight(folder.best)
+def test_a_damaged_best_checkpoint_is_not_measured(toy_copy):
+    change_a_weight(toy_copy.best)
     with pytest.raises(UserError, match=r"best\.ckpt is damaged .*last\.ckpt is intact.*again"):
-        load_checkpoint(folder.best)
+        load_checkpoint(toy_copy.best)
 
 
 def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_damaged(toy_run, monkeypatch):

@@ -1,6 +1,5 @@
 """Finetuning: a run of its own that starts with the best weights of a finished one."""
 
-import shutil
 from pathlib import Path
 
 import pytest
@@ -24,6 +23,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
+from tests.faults.comparison import contents
 from tests.integration.test_resume import assert_same_run
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
@@ -39,44 +39,35 @@ def finetuned(start: RunFolder, *overrides: str) -> RunFolder:
     return run(composed(start, *overrides))
 
 
-@pytest.fixture
-def first(toy_run, tmp_path) -> RunFolder:
-    return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
-
-
 @pytest.fixture(scope="module")
 def child(toy_run, tmp_path_factory) -> RunFolder:
     """Finetuned for three epochs, elsewhere than its start is."""
     return finetuned(toy_run, f"runs_dir={tmp_path_factory.mktemp('finetuned')}", "lr=5")
 
 
-def content_of(folder: Path) -> dict[str, bytes]:
-    return {str(p): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
-
-
-def test_the_first_run_is_not_written_to_and_pointed_at(first):
-    before = content_of(first.path)
-    child = finetuned(first, "max_epochs=1")
-    assert content_of(first.path) == before
-    assert child.path.parent == first.path.parent
+def test_the_first_run_is_not_written_to_and_pointed_at(toy_copy):
+    before = contents(toy_copy.path)
+    child = finetuned(toy_copy, "max_epochs=1")
+    assert contents(toy_copy.path) == before
+    assert child.path.parent == toy_copy.path.parent
     assert child.path.name.startswith("toy_finetune-")
     result, config = child.read_result(), yaml.safe_load(child.config.read_text())
-    digest = first.read_result().identity
+    digest = toy_copy.read_result().identity
     settings = child.read_identity().settings
     start = result.provenance["finetuned_from"]
     for found in (start, config["finetuned_from"], settings["finetuned_from"]):
         assert found["identity"] == digest
-    assert Path(start["folder"]) == first.path
-    assert start["test_ppl"] == first.read_result().metrics["test_ppl"]
+    assert Path(start["folder"]) == toy_copy.path
+    assert start["test_ppl"] == toy_copy.read_result().metrics["test_ppl"]
     # what is not finetuning's is as in that run
-    theirs = yaml.safe_load(first.config.read_text())
+    theirs = yaml.safe_load(toy_copy.config.read_text())
     for section in ("data", "trunk", "head", "objective", "optimizer", "windows", "seed"):
         assert config[section] == theirs[section]
     # finished, it is skipped, and goes on under a larger budget
     written = child.last.stat().st_mtime_ns
-    assert finetuned(first, "max_epochs=1").path == child.path
+    assert finetuned(toy_copy, "max_epochs=1").path == child.path
     assert child.last.stat().st_mtime_ns == written
-    finetuned(first, "max_epochs=2")
+    finetuned(toy_copy, "max_epochs=2")
     assert child.read_result().budget.epochs == 2
 
 
@@ -115,21 +106,21 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     assert start["identity"] == child.read_result().identity
 
 
-def test_its_identity_is_of_the_first_run_and_the_options(first, toy_run, tmp_path):
+def test_its_identity_is_of_the_first_run_and_the_options(toy_copy, toy_run, tmp_path):
     def digest(folder: RunFolder, *overrides: str) -> str:
         return define(composed(folder, *overrides)).identity.digest
 
     own = digest(toy_run)
-    assert own == digest(first)  # the same run elsewhere
+    assert own == digest(toy_copy)  # the same run elsewhere
     assert own == digest(toy_run, "max_epochs=9", "n=7")  # budget
     assert own == digest(toy_run, f"runs_dir={tmp_path}", "callbacks.checkpoints.every_minutes=7")
     assert own == digest(toy_run, "lr=3")  # as in that run
     assert own != digest(toy_run, "lr=4")
     assert own != toy_run.read_result().identity
-    content = load_checkpoint(first.best)
+    content = load_checkpoint(toy_copy.best)
     content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1e-3
-    write_tensors(first.best, content)
-    assert own != digest(first)  # other weights, as after more epochs
+    write_tensors(toy_copy.best, content)
+    assert own != digest(toy_copy)  # other weights, as after more epochs
 
 
 def test_one_that_goes_on_ends_with_the_same_bits(toy_run, child, tmp_path):
@@ -158,18 +149,18 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
     assert standing.test_ppl == result.metrics["test_ppl"]
 
 
-def test_an_unfinished_run_is_refused(first, refused):
-    first.reopen()
-    error = refused("finetune", f"run={first.path}")
+def test_an_unfinished_run_is_refused(toy_copy, refused):
+    toy_copy.reopen()
+    error = refused("finetune", f"run={toy_copy.path}")
     assert "has not finished: the command that trains it resumes it" in error
 
 
-def test_weights_that_change_under_way_are_refused(first):
-    config = composed(first)
-    content = load_checkpoint(first.best)
+def test_weights_that_change_under_way_are_refused(toy_copy):
+    config = composed(toy_copy)
+    content = load_checkpoint(toy_copy.best)
     content["state_dict"]["head.transform.raw_slopes"] += 1
     content["callbacks"]["AsgdSwitch"]["averages"] = {}
-    write_tensors(first.best, content)
+    write_tensors(toy_copy.best, content)
     with pytest.raises(UserError, match=r"best\.ckpt has changed meanwhile"):
         run(config)
 

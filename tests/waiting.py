@@ -2,12 +2,23 @@
 
 import time
 from collections.abc import Callable
+from pathlib import Path
 
 LIMIT_S = 600
 
 
-def wait_for(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + LIMIT_S
+def wait_for(
+    condition: Callable[[], object], limit_s: float = LIMIT_S, pause_s: float = 0.01
+) -> None:
+    deadline = time.monotonic() + limit_s
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
+        time.sleep(pause_s)
+
+
+def state_of(pid: int) -> str:
+    """As in /proc: T is stopped; nothing where the process has gone."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except OSError:
+        return ""

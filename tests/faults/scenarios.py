@@ -96,31 +96,15 @@ def draw(random: Random, runs_dir: Path, dialogues: Path, *, sweeps: bool = True
         line = (*SMALL, *DIALOGUE, data, *random.choice(MIXTURES), *precision)
         return Scenario(("train", *line, epochs, *saving, where))
     if kind == "finetune":
-        start = (*SMALL, *TOY, "trigger=never", "max_epochs=2", *_head(random))
+        start = ("train", *SMALL, *TOY, "trigger=never", "max_epochs=2", *_head(random))
         own = ("logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null")
-        return Scenario(
-            ("finetune", *own, *saving, epochs, "lr=1", where),
-            ("train", *start),
-        )
+        return Scenario(("finetune", *own, *saving, epochs, "lr=1", where), start)
     if kind == "fixed":
-        start = (*SMALL, *TOY, "trigger=never", "max_epochs=1", *random.choice(MIXTURES))
-        head = _head(random)
-        own = (*random.choice(WINDOWS), *random.choice(((), ("trunk.output_dropout=0.2",))))
-        return Scenario(
-            (
-                "train",
-                "trunk=fixed",
-                "head.tie_weights=false",
-                *QUIET,
-                *head,
-                *own,
-                epochs,
-                *saving,
-                where,
-            ),
-            ("train", *start),
-            takes="trunk.of",
-        )
+        mixture = random.choice(MIXTURES)
+        start = ("train", *SMALL, *TOY, "trigger=never", "max_epochs=1", *mixture)
+        line = ("train", "trunk=fixed", "head.tie_weights=false", *QUIET, *_head(random))
+        line += (*random.choice(WINDOWS), *random.choice(((), ("trunk.output_dropout=0.2",))))
+        return Scenario((*line, epochs, *saving, where), start, takes="trunk.of")
     return Scenario(
         (*toy, epochs, *saving, *precision, *random.choice(TRUNKS), *_head(random), where)
     )

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, end_with
 from lmkit.experiment.run import run
 from lmkit.runs import atomic
 from lmkit.runs.folder import RunFolder
@@ -20,7 +20,7 @@ from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.retention import tidy_all
 from tests import forked, tiny
 from tests.faults.comparison import rows, runs_in
-from tests.waiting import wait_for
+from tests.waiting import state_of, wait_for
 
 TINY = [*tiny.SMALL, "data.num_words=40", "callbacks.spectrum=null", "max_epochs=3"]
 TINY += ["trainer.log_every_n_steps=2"]
@@ -37,9 +37,6 @@ def train(config: dict, attempt: int, stop_before: tuple[str, str] | None = None
     With `stop_before` the process suspends itself between the check of the lock and that call, for
     a file of that name.
     """
-    from lmkit.errors.user_error import UserError, end_with
-    from lmkit.experiment.run import run
-
     os.environ |= {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(attempt)}
     if stop_before is not None:
         call, name = stop_before
@@ -76,10 +73,6 @@ def start(*arguments: object, target: Callable[..., None] = train) -> multiproce
     forked.start(process)
     started.append(process)
     return process
-
-
-def state_of(process: multiprocessing.Process) -> str:
-    return Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def composed(runs_dir: Path) -> dict:
@@ -156,7 +149,7 @@ def test_suspended_in_the_midst_of_training(undisturbed, tmp_path):
 def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_path, moment):
     config = composed(tmp_path)
     first = start(config, 0, moment)
-    wait_for(lambda: state_of(first) == "T")
+    wait_for(lambda: state_of(first.pid) == "T")
     assert_same(undisturbed, take_over_and_wake(config, first))
 
 

@@ -20,6 +20,7 @@ from tests.faults.comparison import differences, runs_in
 from tests.faults.faults import FLIPPED, TORN, Fault
 from tests.faults.laboratory import LIMIT_S, Laboratory, Undisturbed, age_litter
 from tests.faults.warm import Forked, Start, typed
+from tests.waiting import state_of
 
 ATTEMPTS = 6  # without a fault, until a line must have finished
 _TRACEBACK = "Traceback (most recent call last)"
@@ -102,7 +103,7 @@ class _Trial:
             process.send_signal(signal.SIGSTOP)
         deadline = time.monotonic() + LIMIT_S
         while process.poll() is None and time.monotonic() < deadline:
-            if self.control.pid and _state_of(self.control.pid) == "T":
+            if self.control.pid and state_of(self.control.pid) == "T":
                 break
             time.sleep(0.005)
         self.control.watching = 0
@@ -265,11 +266,3 @@ def _last_line(text: str) -> str:
 def _job(attempt: int) -> dict[str, str]:
     """The environment of a scheduler's job: a later attempt takes the lock of an earlier one."""
     return {"SLURM_JOB_ID": "7", "SLURM_RESTART_COUNT": str(attempt)}
-
-
-def _state_of(pid: int) -> str:
-    """As in /proc: T is stopped."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
-    except OSError:
-        return ""

@@ -7,9 +7,9 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -17,6 +17,7 @@ import pytest
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, merged
+from tests.waiting import wait_for
 
 # The twelve points of the smoke sweep, some seconds each, on two processors.
 SMOKE = [
@@ -145,12 +146,8 @@ class Sweep:
         """What is comparable bit for bit of each point's result."""
         return {run.path.name: run.read_result().metrics for run in self.runs()}
 
-    @staticmethod
-    def wait_for(condition: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE_S
-        while not condition():
-            assert time.monotonic() < deadline, "waited in vain"
-            time.sleep(0.05)
+    # each look at SLURM's queue is a process
+    wait_for = staticmethod(partial(wait_for, limit_s=PATIENCE_S, pause_s=0.05))
 
     @staticmethod
     def slurm(*command: str) -> str:

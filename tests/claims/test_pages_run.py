@@ -69,10 +69,7 @@ TINY_OPTIONS = {
     "dialogue": ("pairs=2", "beam=2", "n_best=2"),
 }
 LARGE = ("words", "steps", "device")  # options of studies that a line may set
-SMALLER = {
-    "data.train_tokens": "data.train_tokens=2000",
-    "data.vocab_size": "data.vocab_size=300",
-}
+SMALLER = {"data.train_tokens": "data.train_tokens=2000", "data.vocab_size": "data.vocab_size=300"}
 NAME = re.compile(r"(penn_small\w*)-[0-9a-f]{12}")  # of a run, as the pages show it
 
 

@@ -32,7 +32,8 @@ def test_a_loaded_run_has_its_configuration_words_and_rows(trained: Path):
 def test_a_loaded_run_reads_a_text_as_its_corpus_does(trained: Path):
     """Against one pass of trunk and head over the corpus's own indices, after an end of line."""
     run = package.load(next(trained.glob("toy-*/")))
-    words = ToyLanguage(**without_target(run.config["data"])).load().test.tolist()
+    data = {name: value for name, value in run.config["data"].items() if name != "_target_"}
+    words = ToyLanguage(**data).load().test.tolist()
     inputs_T1 = torch.tensor([run.vocabulary.index("<eos>"), *words[:-1]]).unsqueeze(1)
     with torch.no_grad():
         output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
@@ -78,9 +79,6 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
     assert f"already finished: runs/{run.folder.path.name}" in capsys.readouterr().out
     assert run.config["command"].startswith("lmkit train threads=1 ")
     for wrong, message in (
-        (["seed=abc"], "seed: Value 'abc'"),
-        (["experiment=toyy"], r"did you mean toy\?"),
-        ([*TINY, "optimizer.lr=0"], "optimizer.lr must be greater than 0"),
         (["multirun_sweeps=smoke"], "trains one run"),
         (["--multirun", "seed=1,2"], "trains one run"),
         (["sweep.sample=3"], "trains one run"),
@@ -98,10 +96,6 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         with pytest.raises(UserError, match=r"optimizer\.lr must be greater"):
             package.train([*TINY, "optimizer.lr=0"])
         assert compose("train").seed == 141  # the application goes on
-
-
-def without_target(section: dict[str, object]) -> dict[str, object]:
-    return {key: value for key, value in section.items() if key != "_target_"}
 
 
 def test_log_probs_do_not_see_what_follows(trained: Path):

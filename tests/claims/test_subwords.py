@@ -64,22 +64,19 @@ def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
     if name == PRETRAINED:
         tokens = run.tokenizer.ids("text", text)
     for word in () if name == PRETRAINED else words:
-        if name == SUBWORDS:
-            tokens += run.tokenizer.ids("text", word) if word.strip() else ends_line(run, word)
-        else:
+        if name != SUBWORDS:
             tokens += run.ids([word.strip() or "<eos>"])
+        elif word.strip():
+            tokens += run.tokenizer.ids("text", word)
+        else:
+            assert (run.vocabulary[run.tokenizer.line_end()], word) == ("ĠĊ", " \n")
+            tokens.append(run.tokenizer.line_end())
     inputs_T1 = torch.tensor(tokens[:-1]).unsqueeze(1)
     with torch.no_grad():
         output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
         log_probs_NV = run.model.head.log_probs(run.model.head_input(output)).double()
     nlls = -log_probs_NV[range(len(tokens) - 1), tokens[1:]]
     return float(nlls[count_from - 1 :].sum()), len(words), len(file.read_bytes())
-
-
-def ends_line(run, word: str) -> list[int]:
-    assert run.vocabulary[run.tokenizer.line_end()] == "ĠĊ"
-    assert word == " \n"
-    return [run.tokenizer.line_end()]
 
 
 @pytest.mark.parametrize("name", ["words", SUBWORDS, PRETRAINED])

@@ -8,26 +8,20 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs.sweep_folder import SweepFolder
-from tests.claims.conftest import Lmkit
 from tests.tiny import TINY, without
 
 SWEEP = ("--multirun", *TINY, "sweep.name=mine")
 
 
 @pytest.fixture
-def planned(lmkit: Lmkit) -> Callable[..., SweepFolder]:
-    """A sweep that waits for workers, whose points can be trained one by one."""
+def planned(printed: Callable[..., str]) -> Callable[..., tuple[SweepFolder, str]]:
+    """A sweep that waits for workers, whose points can be trained one by one; what it prints."""
 
-    def plan(*overrides: str) -> SweepFolder:
-        lmkit("train", *SWEEP, "hydra/launcher=workers", *overrides)
-        return SweepFolder.find("mine", "runs")
+    def plan(*overrides: str) -> tuple[SweepFolder, str]:
+        told = printed("train", *SWEEP, "hydra/launcher=workers", *overrides)
+        return SweepFolder.find("mine", "runs"), told
 
     return plan
-
-
-def said(capsys: pytest.CaptureFixture[str]) -> str:
-    """What was printed, on one line: tables and terminals break lines anywhere."""
-    return " ".join(capsys.readouterr().out.split())
 
 
 def test_a_dry_run_shows_the_points_and_writes_nothing(printed, tmp_path):
@@ -49,7 +43,7 @@ def test_what_only_a_sweep_heeds_is_refused_elsewhere(refused, option):
 
 def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, printed):
     """The line of a point is one that could be typed: the run is the same."""
-    sweep = planned("head/transform=gss,identity", "seed=3")
+    sweep, _ = planned("head/transform=gss,identity", "seed=3")
     assert [point.run.rpartition("-")[0] for point in sweep.manifest.points] == ["toy_gss", "toy"]
     for point in sweep.manifest.points:
         assert point.overrides[-1] == "sweep.name=mine"
@@ -67,7 +61,7 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
 
 
 def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, trained, refused, printed):
-    sweep = planned("seed=1,2")
+    sweep, _ = planned("seed=1,2")
     first, second = (point.run for point in sweep.manifest.points)
     message = refused("logits", "run=mine")
     assert f"{min(first, second)}: it has not been started (and 1 more)" in message
@@ -79,14 +73,14 @@ def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, trained, r
     assert left_out in printed("report", "runs=mine")
 
 
-def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
-    sweep = planned("trainer.log_every_n_steps=10,20")
+def test_two_axes_that_mean_one_run_are_one_point(planned):
+    sweep, told = planned("trainer.log_every_n_steps=10,20")
     assert len(sweep.manifest.points) == 1
-    assert "1 of them is the same as another of them" in said(capsys)
+    assert "1 of them is the same as another of them" in told
 
 
 @pytest.mark.parametrize(
-    ("axes", "budget", "told"),
+    ("axes", "budget", "are"),
     [
         (["max_epochs=10,5"], (10, None), "1 of them is"),
         (["max_epochs=5,null,10"], (None, None), "2 of them are"),
@@ -94,13 +88,12 @@ def test_two_axes_that_mean_one_run_are_one_point(planned, capsys):
         (["max_epochs=5,10", "patience=3,4"], (10, 4), "3 of them are"),
     ],
 )
-def test_of_points_that_are_one_run_the_largest_budget_is_trained(
-    planned, capsys, axes, budget, told
-):
-    (point,) = planned(*axes).manifest.points
+def test_of_points_that_are_one_run_the_largest_budget_is_trained(planned, axes, budget, are):
+    sweep, told = planned(*axes)
+    (point,) = sweep.manifest.points
     assert point.budget == (*budget, 0.0)
     assert f"max_epochs={budget[0] or 'null'}" in point.overrides
-    assert f"{told} the same as another of them but for a smaller budget, and" in said(capsys)
+    assert f"{are} the same as another of them but for a smaller budget, and" in told
 
 
 TOLD = """
@@ -135,10 +128,11 @@ def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, run, tmp_path):
 def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, capsys):
     with pytest.raises(SystemExit, match=r"^1$"):
         lmkit("train", *SWEEP, "optimizer.lr=1e30,20", "hydra/launcher=basic")
-    assert re.search(r"failed after 1 attempt: optimizer.lr=1e\+30: .* is not finite", said(capsys))
+    told = " ".join(capsys.readouterr().out.split())
+    assert re.search(r"failed after 1 attempt: optimizer.lr=1e\+30: .* is not finite", told)
     with pytest.raises(SystemExit, match=r"^1$"):
         lmkit("sweep", "status", "mine")
-    assert "1 finished, 1 failed" in said(capsys)
+    assert "1 finished, 1 failed" in " ".join(capsys.readouterr().out.split())
 
 
 def test_a_number_is_a_text_in_every_point_where_the_option_is_one(printed):

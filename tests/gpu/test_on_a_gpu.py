@@ -15,7 +15,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +27,8 @@ from lmkit.data.windows import Columns, EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.training.checkpoint_files import load_checkpoint
-from tests import tiny
 from tests.language_models import log_prob_matrix
+from tests.tiny import composed
 
 T, B, NUM_WORDS = 9, 3, 50
 TRUNKS = ("awd_lstm", "transformer")
@@ -73,13 +72,8 @@ CASES = [pytest.param("cuda", *case, marks=WITH_A_GPU) for case in ALL]
 CASES += [("cpu", *case) for case in FEW]
 
 
-@cache
-def composed(*overrides: str) -> dict[str, Any]:
-    return tiny.composed(*SIZES, *overrides)
-
-
 def config_of(head: str, trunk: str) -> dict[str, Any]:
-    config = deepcopy(composed(f"trunk={trunk}", *SMALL.get(trunk, []), *heads()[head]))
+    config = composed(*SIZES, f"trunk={trunk}", *SMALL.get(trunk, []), *heads()[head])
     for section in (config["head"], config["head"]["mixture"]):
         if "latent_dropout" in section:
             section["latent_dropout"] = 0.0

@@ -24,15 +24,11 @@ from lmkit.experiment.load import load_run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_run
+from tests.tiny import run_of
 
 
 def written(run: Path, name: str) -> dict:
     return parse_json((run / "analysis" / f"{name}.json").read_bytes())
-
-
-def other_of(runs: Path, run: Path) -> Path:
-    (other,) = (path for path in runs.iterdir() if path.is_dir() and path != run)
-    return other
 
 
 def plain_log_probs(run, tokens) -> torch.Tensor:
@@ -85,7 +81,7 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
     texts = f"texts=['{text}','{vocabulary[1]} {vocabulary[1]} {vocabulary[1]} {vocabulary[1]}']"
     line = [f"run={tiny_runs}", *PREDICTIONS, texts, f"compared_with={tiny_run}"]
     printed = lmkit("predictions", *line)
-    other = other_of(tiny_runs, tiny_run)
+    other = run_of(tiny_runs, "toy").path
     for run in (other, tiny_run):
         content = written(run, "predictions")
         sources = [context["source"] for context in content["contexts"]]
@@ -112,7 +108,7 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
 
 
 def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_run, monkeypatch):
-    other = other_of(tiny_runs, tiny_run)
+    other = run_of(tiny_runs, "toy").path
     changed = {other: {"mine.Mine": "its earlier code"}}
     monkeypatch.setattr(load, "own_classes", lambda folder: changed.get(folder.path, {}))
     loaded = load_run(tiny_run, "best", None, None, with_changed_code=True)
@@ -120,11 +116,10 @@ def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_ru
     assert (loaded.changed, read.run.changed) == ((), ("mine.Mine",))
 
 
-def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run, tmp_path):
-    run = shutil.copytree(tiny_run, tmp_path / tiny_run.name)
-    shutil.rmtree(run / "analysis", ignore_errors=True)
-    lmkit("evaluate", f"run={run}", "method=dynamic", "method.batch_size=5")
-    assert list(run.glob("analysis/gradients_*.pt"))
+def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):
+    shutil.rmtree(tiny_run / "analysis", ignore_errors=True)
+    lmkit("evaluate", f"run={tiny_run}", "method=dynamic", "method.batch_size=5")
+    assert list(tiny_run.glob("analysis/gradients_*.pt"))
 
 
 @pytest.mark.parametrize(
@@ -139,11 +134,7 @@ def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run
         ("predictions", "texts=[nonsense]", "texts: 'nonsense' is not in the run's vocabulary"),
         ("embeddings", "benchmarks=nowhere", "nowhere/EN-WS-353-ALL.txt does not exist"),
         ("dialogue", "shown=1", "it is no dialogue run"),
-        (
-            "nearest_softmax",
-            "dim=599",
-            "a softmax of dimension 599 is every matrix of 599 contexts",
-        ),
+        ("nearest_softmax", "dim=599", "dimension 599 is every matrix of 599 contexts"),
         ("rank", "contexts=al", "at least 2 or \"all\", but is 'al'"),
         ("nearest_softmax", "iterations=0", "iterations must be a whole number of at least 1"),
         ("gradient_bottleneck", "contexts=0", "contexts must be a whole number of at least 1"),
@@ -165,14 +156,14 @@ def test_what_cannot_be_measured_is_named(refused, tiny_runs, tiny_run, command,
     assert expected in refused(command, f"run={tiny_run}", option.format(runs=tiny_runs))
 
 
-def test_what_is_measured_of_weights_that_the_run_no_longer_has_is_not_stored(tiny_run, tmp_path):
+def test_what_is_measured_of_weights_that_the_run_no_longer_has_is_not_stored(tiny_run):
     class Resumed(Logits):
         def measure(self, subject: Subject) -> Recorded:
             outcome = super().measure(subject)
             subject.folder.reopen()
             return outcome
 
-    folder = RunFolder(shutil.copytree(tiny_run, tmp_path / tiny_run.name))
+    folder = RunFolder(tiny_run)
     analysis = Resumed(split="test", contexts=150, bins=20)
     found = measure_runs(analysis, [folder])
     assert found.measured == []
@@ -218,7 +209,7 @@ def test_embeddings_of_runs(lmkit, tiny_runs, tiny_run, tmp_path):
         lines = [f"{words[i]}\t{words[i + 1]}\t{i}" for i in range(1, 9)]
         (folder / file).write_text("\n".join([*lines, "absent word 1"]))
     lmkit("embeddings", f"run={tiny_runs}", f"benchmarks={folder}")
-    for run in (tiny_run, other_of(tiny_runs, tiny_run)):
+    for run in (tiny_run, run_of(tiny_runs, "toy").path):
         vectors = load_run(run, "best", None, None).model.trunk.embedding_weight.detach()
         cosines = torch.cosine_similarity(vectors[1:9], vectors[2:10])
         rho = stats.spearmanr(range(1, 9), cosines).statistic
@@ -237,17 +228,9 @@ def test_without_benchmarks_the_components_are_left(lmkit, tiny_run):
     assert 1 <= content["components_75"] <= content["components_95"]
 
 
-def texts(run, num_texts=2, length=8, temperature=1.0, top_k=None, seed=1) -> list[list[int]]:
-    return generate(
-        run.model,
-        [0, 5],
-        num_texts=num_texts,
-        length=length,
-        temperature=temperature,
-        top_k=top_k,
-        seed=seed,
-        advance=lambda: None,
-    )
+def texts(run, **options: float | None) -> list[list[int]]:
+    usual = {"num_texts": 2, "length": 8, "temperature": 1.0, "top_k": None, "seed": 1}
+    return generate(run.model, [0, 5], **usual | options, advance=lambda: None)
 
 
 def test_texts_are_those_of_the_seed(mos):
@@ -265,7 +248,8 @@ def test_one_likeliest_word_is_the_greedy_text(mos):
 
 @pytest.mark.parametrize(("temperature", "top_k"), [(1.0, None), (0.5, None), (2.0, 10)])
 def test_words_are_drawn_by_their_probability(mos, temperature, top_k):
-    drawn = [word for (word,) in texts(mos, 4000, 1, temperature, top_k)]
+    drawing = {"num_texts": 4000, "length": 1, "temperature": temperature, "top_k": top_k}
+    drawn = [word for (word,) in texts(mos, **drawing)]
     scores = plain_log_probs(mos, [0, 5])[-1].double() / temperature
     if top_k is not None:
         scores[scores < scores.topk(top_k).values[-1]] = -torch.inf
@@ -279,7 +263,7 @@ def test_words_are_drawn_by_their_probability(mos, temperature, top_k):
 
 
 def test_a_folder_with_an_unfinished_or_damaged_run_names_it(lmkit, refused, tiny_runs, tiny_run):
-    other = other_of(tiny_runs, tiny_run)
+    other = run_of(tiny_runs, "toy").path
     (tiny_run / "checkpoints" / "best.ckpt").write_bytes(b"")
     printed = lmkit("samples", f"run={tiny_runs}", "length=2")
     assert f"left out: {tiny_run.name}: " in printed
@@ -326,7 +310,7 @@ def test_points_that_diverge_are_counted_and_the_best_of_the_others_is_taken(
 def test_a_softmax_is_nearest_to_itself_and_one_of_fewer_dimensions_is_not(
     lmkit, tiny_runs, tiny_run
 ):
-    softmax = other_of(tiny_runs, tiny_run)
+    softmax = run_of(tiny_runs, "toy").path
     line = (f"run={tiny_runs}", "contexts=80", "iterations=20")
     printed = lmkit("nearest_softmax", *line)
     assert "of the nearest" in printed

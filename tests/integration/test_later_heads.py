@@ -14,10 +14,7 @@ HEADS = {
     "doc": ("head/mixture=doc", "head.mixture.experts=[1,2,2]"),
 }
 
-GRADIENTS = (
-    "callbacks=[default,gradient_bottleneck]",
-    "callbacks.gradient_bottleneck.contexts=60",
-)
+GRADIENTS = "callbacks=[default,gradient_bottleneck]", "callbacks.gradient_bottleneck.contexts=60"
 WITHOUT_SHARE = ("mixtape",)  # no product of contexts with one decoder
 
 

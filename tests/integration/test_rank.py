@@ -11,17 +11,14 @@ from lmkit.analyses.divergence import Divergence
 from lmkit.analyses.rank import Rank, Ranks
 from lmkit.experiment.load import load_run
 from lmkit.runs.folder import RunFolder
+from tests.faults.comparison import runs_in
 from tests.language_models import log_prob_matrix
-
-
-def folders(runs: Path) -> list[RunFolder]:
-    return [RunFolder(path) for path in sorted(runs.iterdir()) if path.is_dir()]
 
 
 def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit):
     shown = lmkit("rank", f"run={tiny_runs}", "contexts=300")
-    assert len(folders(tiny_runs)) == 2
-    for run in folders(tiny_runs):
+    assert len(runs_in(tiny_runs)) == 2
+    for run in runs_in(tiny_runs):
         assert run.path.name in shown
         (found,) = measured(run, Rank, "")
         stem = run.analysis / "rank_test_log_probs_300"

@@ -44,9 +44,13 @@ def command(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return home / "bin" / "lmkit"
 
 
-def _succeeds(command: list[str], **options: object) -> str:
+def _typed(command: list[str], **options: object) -> subprocess.CompletedProcess[str]:
     environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+    return subprocess.run(command, env=environment, capture_output=True, text=True, **options)
+
+
+def _succeeds(command: list[str], **options: object) -> str:
+    done = _typed(command, **options)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout
 
@@ -64,8 +68,7 @@ def test_the_wheel_trains_from_an_empty_folder_and_leaves_nothing_but_runs(comma
 def test_the_wheel_has_every_sweep_and_our_sweeper(command, tmp_path):
     # the sweep's own complaint, which comes before all that takes time
     line = [str(command), "train", "multirun_sweeps=smoke", "sweep.name=../x"]
-    environment = {key: text for key, text in os.environ.items() if key != "PYTHONPATH"}
-    done = subprocess.run(line, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    done = _typed(line, cwd=tmp_path)
     assert done.stderr.startswith("error: sweep.name must be a letter"), done.stderr
     assert list(tmp_path.iterdir()) == []
     package = next(command.parents[1].glob("lib/python*/site-packages/lmkit"))

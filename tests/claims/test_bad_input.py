@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.conftest import PYTHONS_LOADER
+from tests.conftest import KEPT, PYTHONS_LOADER
 from tests.tiny import TINY, without
 
 TEXT = "data=toy goes with windows=bptt module=language_model and a trunk such as trunk=awd_lstm"
@@ -30,21 +30,14 @@ def dialogues(tmp_path: Path) -> str:
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            "data=dialogue",
-            f"takes TextSplits, but data gives DialogueSplits: data=dialogue {DIALOGUE}",
-        ),
+        ("data=dialogue", f"data gives DialogueSplits: data=dialogue {DIALOGUE}"),
         ("module=dialogue", f"takes PairBatch, but windows gives Window: {TEXT}"),
         ("windows=dialogue", f"takes DialogueSplits, but data gives TextSplits: {TEXT}"),
         ("trunk=seq2seq", f"takes Trunk, but trunk gives Seq2Seq: {TEXT}"),
         ("runs_dir=file/runs", "runs_dir=file/runs must be a folder, but file is a file"),
         ("windows.batch_size=100000", "choose a smaller windows.batch_size"),
         ("logger=wandb logger.wandb.mode=online", "WANDB_API_KEY; logger.wandb.mode=offline needs"),
-        (
-            "logger=wandb logger.wandb.project=5",
-            "logger.wandb.project must be a text, but is 5; quotes make a number a text: "
-            "'logger.wandb.project=\"5\"'",
-        ),
+        ("logger=wandb logger.wandb.project=5", "number a text: 'logger.wandb.project=\"5\"'"),
         ("logger=wandb logger.wandb.mode=nonsense", "logger.wandb.mode"),
         ("+logger.mine._target_=builtins.dict", "logger.mine._target_"),
         ("conclusion.sample=1", "conclusion.sample"),
@@ -67,11 +60,6 @@ def test_a_refused_input_leaves_nothing_behind(
     before = sorted(tmp_path.rglob("*"))
     assert expected in refused("train", *options)
     assert sorted(tmp_path.rglob("*")) == before
-
-
-def test_a_point_whose_parts_do_not_fit_is_named(refused, tmp_path):
-    assert TEXT in refused("train", "--multirun", *TINY, "module=language_model,dialogue")
-    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_head_that_is_none_is_told_what_it_must_be(refused, tmp_path):
@@ -115,14 +103,8 @@ def pythons_loader(monkeypatch: pytest.MonkeyPatch) -> None:
         (b"a: 1\n\tseed: 3\n", "cannot start any token in "),
         (b"seed: 3\nseed: 4\n", "found duplicate key seed in "),
         (b"# \0", "special characters are not allowed in "),
-        (
-            b"seed: many",
-            "In 'experiment/mine': ValidationError raised while composing config: Value 'many' of",
-        ),
-        (
-            b"trunk: big",
-            "In 'experiment/mine': ValidationError raised while composing config: Cannot assign",
-        ),
+        (b"seed: many", "/mine': ValidationError raised while composing config: Value 'many' of"),
+        (b"trunk: big", "/mine': ValidationError raised while composing config: Cannot assign"),
         (b"name: [a, b]", "Cannot convert 'ListConfig' to string"),
         (b"- a", "Cannot merge DictConfig with ListConfig"),
         NOT_UTF8,
@@ -190,14 +172,8 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_pa
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            "hydra/launcher=packed hydra.launcher.devices=GPU-8f2e",
-            "hydra.launcher.devices must be a list such as [0,1], but is 'GPU-8f2e'",
-        ),
-        (
-            "hydra/launcher=slurm hydra.launcher.setup=cuda",
-            "hydra.launcher.setup must be a list such as [module load cuda], but is 'cuda'",
-        ),
+        ("hydra/launcher=packed hydra.launcher.devices=GPU-8", "devices must be a list such as ["),
+        ("hydra/launcher=slurm hydra.launcher.setup=cuda", "setup must be a list such as [module"),
         ("hydra/launcher=packed hydra.launcher.rnus=2", "(did you mean hydra.launcher.runs?)"),
         ("--cfg job", "Only one of --run, --multirun, --cfg, --info and --shell_completion can be"),
     ],
@@ -228,20 +204,11 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ("train --resolve", "The --resolve flag can only be used in conjunction with --cfg"),
         ("train --shell-completion install=fish2", "No completion plugin for 'fish2'"),
         ("train head=gss", "'head/gss' (did you mean head/transform=gss?); head= takes "),
-        (
-            "train experiment=penn_small data.num_words=9 data.rank=3",
-            "Could not override 'data.num_words' (data=switchboard or toy has it)",
-        ),
+        ("train experiment=penn_small data.num_words=9 data.rank=3", "words' (data=switchboard or"),
         ("train head.transform.k=2", "'head.transform.k' (head/transform=gss or gss_wt2 has it)"),
         ("train trunk.lr=2 data.lr=3", "'trunk.lr' (did you mean optimizer.lr?)"),
-        (
-            "train head/mixture=softmaxes head.mixture.experts=5",
-            "(did you mean head.mixture.num_experts?)",
-        ),
-        (
-            "train data=penn data.root=there/a.yaml",
-            "data.root=there/a.yaml must be a folder with",
-        ),
+        ("train head/mixture=softmaxes head.mixture.experts=5", "mean head.mixture.num_experts?"),
+        ("train data=penn data.root=there/a.yaml", "data.root=there/a.yaml must be a folder with"),
         ("report runs=null", "runs must name runs"),
         (
             "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0 " + SHORT,
@@ -258,6 +225,23 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
             "train --config-dir there experiment=far",
             "In 'experiment/far': ConfigKeyError raised while composing config: Key 'elsewhere'",
         ),
+        (
+            "report runs=x out=2024",
+            "out must be a text, but is 2024; quotes make a number a text: ",
+        ),
+        ("report runs=x runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
+        ("compare a=x b=y runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
+        ("study degenerate runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
+        ("finetune", "run is not set: give it as run=VALUE"),
+        ("finetune run=nowhere", "run=nowhere selects no run: it is not a folder, a pattern that"),
+        ("finetune run=nowhere lr=0", "lr must be greater than 0, but is 0"),
+        ("finetune run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
+        ("finetune run=nowhere patience=3", "there is no option patience; --help"),
+        ("evaluate run=KEPT method=cache method.weight=1", "method.weight must be at least 0 and"),
+        ("evaluate run=KEPT search=true", "search=true: method=static has nothing to search; "),
+        ("evaluate run=KEPT search_tokens=0", "search_tokens must be a whole number of at least 1"),
+        ("evaluate run=KEPT method._target_=types.SimpleNamespace", "method._target_ must name a"),
+        ("evaluate run=KEPT split=dev", "split must be one of train, valid, test, but is 'dev'"),
     ],
 )
 def test_what_newcomers_typed_is_answered(refused, tmp_path, line, expected):
@@ -267,7 +251,7 @@ def test_what_newcomers_typed_is_answered(refused, tmp_path, line, expected):
     head = "# @package _global_\n"
     (tmp_path / "there/experiment/own.yaml").write_text(f"{head}defaults: [penn_smal]\n")
     (tmp_path / "there/experiment/far.yaml").write_text(f"{head}elsewhere: 1\n")
-    assert expected in refused(*line.split())
+    assert expected in refused(*line.replace("KEPT", str(KEPT)).split())
 
 
 @pytest.mark.parametrize("line", [("describe", "seed=1,2"), ("compare", "a=x,y", "b=z")])
@@ -275,21 +259,6 @@ def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
     said = refused(*line)
     assert "Ambiguous value" in said
     assert "--multirun" not in said
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        ("report", "runs=x", "out=2024"),
-        ("report", "runs=x", "runs_dir=2024"),
-        ("compare", "a=x", "b=y", "runs_dir=2024"),
-        ("study", "degenerate", "runs_dir=2024"),
-    ],
-)
-def test_a_folder_that_is_a_number_needs_quotes(refused, line):
-    option = line[-1].partition("=")[0]
-    expected = f"{option} must be a text, but is 2024; quotes make a number a text: "
-    assert refused(*line) == f"{expected}'{option}=\"2024\"'"
 
 
 @pytest.mark.parametrize(

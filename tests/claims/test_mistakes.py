@@ -6,7 +6,6 @@ import pytest
 import pytorch_lightning as pl
 
 from lmkit.cli.entry import CONFIGS
-from tests.conftest import KEPT
 
 SMALL = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
 
@@ -33,22 +32,14 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
     ("arguments", "expected"),
     [
         # options
-        (
-            "optimiser.lr=3",
-            "Could not override 'optimiser.lr' (did you mean optimizer.lr?)",
-        ),
+        ("optimiser.lr=3", "Could not override 'optimiser.lr' (did you mean optimizer.lr?)"),
         ("transform=gss", "Could not override 'transform' (did you mean head/transform?)"),
         ("model.hidden=3", "Could not override 'model.hidden'; To append"),
         ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
         ("foo=3", "there is no option foo; --help lists all options"),
-        ("trunk.of=runs/x", "Could not override 'trunk.of' (trunk=fixed has it)"),
         ("~data", "data cannot be removed: choose another with data=NAME"),
-        (
-            "+trainer.precision=tf32",
-            "An item is already at 'trainer.precision'; Either remove + pref",
-        ),
-        ("head/transform=gss head.transform.cap=3", "(head/transform=softcap has it)"),
+        ("+trainer.precision=tf32", "An item is already at 'trainer.precision'; Either remove +"),
         ("logger=wandb logger.wandb.entity=us", "to your config use +logger.wandb.entity=us"),
         ("optimizer={momentum:0.9}", "'optimizer'; To append to your config use +optimizer={mom"),
         ("logger.csv=3", "Could not override 'logger.csv' (did you mean logger=csv?)"),
@@ -61,10 +52,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, hidden, "),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
         ("~head/mixture", "head/mixture cannot be removed: choose another with head/mixture=NAME"),
-        (
-            "callbacks=[default,spectrums]",
-            "'callbacks/spectrums'; callbacks= takes cuda_graphs, def",
-        ),
+        ("callbacks=[default,spectrums]", "'callbacks/spectrums'; callbacks= takes cuda_graphs"),
         ("+experiment=toy_transformer", "second choice; choose another with experiment=toy_trans"),
         ("size=small", "size= is no choice of this command; --help lists its options"),
         ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
@@ -75,7 +63,6 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
-        ("objective.sum=1", "Could not override 'objective.sum'; To append to your config use +"),
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
         (f"x=[{300 * 'a'}", "aaa' cannot be read as option=value"),  # longer than a file's name
         ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),
@@ -85,21 +72,10 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
         # which would leave no gradient
-        (
-            "trainer.gradient_clip_val=0",
-            "trainer.gradient_clip_val (null: no limit) must be greater",
-        ),
+        ("trainer.gradient_clip_val=0", "trainer.gradient_clip_val (null: no limit) must be"),
         ("threads=100000", "threads must be at most 1024, but is 100000"),
-        (
-            "head/transform=[gss,plif]",
-            "head/transform=[gss,plif] names several, but a head has one; to train each of "
-            "them: --multirun head/transform=gss,plif",
-        ),
-        (
-            "+logger.mine._target_=pytorch_lightning.loggers.CometLogger",
-            "logger.mine: Requirement 'comet-ml",
-        ),
-        ("logger=wandb +logger.wandb.foo=3", "there is no option logger.wandb.foo; it takes "),
+        ("head/transform=[gss,plif]", "each of them: --multirun head/transform=gss,plif"),
+        ("+logger.mine._target_=pytorch_lightning.loggers.CometLogger", "mine: Requirement 'comet"),
         ("logger=[]", "logger is not set: give it as logger=csv or mlflow or "),
         ("--multirun logger=csv multirun_sweeps=null", "multirun_sweeps=null does not exist"),
         ("--multirun seed=range(1,1)", "seed=range(1,1): the range is empty"),
@@ -109,10 +85,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("logger=wandb logger.wandb.tags=[2024]", "logger.wandb.tags must be a text, but is 2024"),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
         ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
-        (
-            "head/mixture=hidden head.mixture.in_dim=40",
-            "head.mixture.in_dim (40) must be equal to trunk.out_dim (32)",
-        ),
+        ("head/mixture=hidden head.mixture.in_dim=4", "in_dim (4) must be equal to trunk.out_dim"),
         ("head=mixtape head.in_dim=40", "head.in_dim (40) must be equal to trunk.out_dim (32)"),
         ("head.tie_weights=maybe", "head.tie_weights must be true or false, but is 'maybe'"),
         ("schedule.bptt=abc", "schedule.bptt (windows.bptt unless set) must be a whole number of"),
@@ -136,36 +109,17 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        (
-            "head.transform._target_=lmkit.heads.transforms.Idenity",
-            "lmkit.heads.transforms has no Idenity (did you mean lmkit.heads.transforms.Identity?)",
-        ),
+        ("head.transform._target_=lmkit.heads.transforms.Idenity", "heads.transforms.Identity?)"),
         ("head.transform._target_=torch.tanh", "head.transform: tanh()"),
         ("head.transform._target_=math.pi", "Expected a callable target, got '3.14"),
         ("head.transform._target_=null", "must name a class as module.Class, but is None"),
         ("head.transform._target_=outside.NoModule", "nn.modules.module.Module, but makes a NoMod"),
         ("head.transform._target_=outside.Power", "head.transform.power is missing: set it with +"),
-        (
-            "head.transform._target_=outside.Power +head.transform.powr=2",
-            "head.transform.powr (did you mean head.transform.power?); it takes power; "
-            "~head.transform.powr leaves out what a file sets",
-        ),
-        (
-            "head/transform=gss head.transform._target_=outside.Cube",
-            "there is no option head.transform.c; it takes no options",
-        ),
-        (
-            "head.transform._target_=outside.Power +head.transform.power=0",
-            "head.transform: power is 0",
-        ),
-        (
-            "head.transform._target_=broken.Cube",
-            "head.transform._target_=broken.Cube cannot be imported: division by zero; it must be",
-        ),
-        (
-            "trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer",
-            "takes Trunk, but trunk gives LSTMLayer",
-        ),
+        ("head.transform._target_=outside.Power +head.transform.powr=2", "transform.power?); it"),
+        ("head/transform=gss head.transform._target_=outside.Cube", "transform.c; it takes no"),
+        ("head.transform._target_=outside.Power +head.transform.power=0", "transform: power is 0"),
+        ("head.transform._target_=broken.Cube", "broken.Cube cannot be imported: division by zero"),
+        ("trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer", "takes Trunk, but trunk gives LSTMLayer"),
     ],
 )
 def test_a_class_from_outside_that_does_not_fit_is_refused(
@@ -192,34 +146,6 @@ class Power(nn.Module):
         if power == 0:
             raise ValueError("power is 0")
 """
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("finetune ", "run is not set: give it as run=VALUE"),
-        (
-            "finetune run=nowhere",
-            "run=nowhere selects no run: it is not a folder, a pattern that matches one",
-        ),
-        ("finetune run=nowhere lr=0", "lr must be greater than 0, but is 0"),
-        ("finetune run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
-        ("finetune run=nowhere patience=3", "there is no option patience; --help"),
-        (
-            "evaluate run=KEPT method=cache method.weight=1",
-            "method.weight must be at least 0 and less",
-        ),
-        (
-            "evaluate run=KEPT search=true",
-            "search=true: method=static has nothing to search; choose",
-        ),
-        ("evaluate run=KEPT search_tokens=0", "search_tokens must be a whole number of at least 1"),
-        ("evaluate run=KEPT method._target_=types.SimpleNamespace", "method._target_ must name a"),
-        ("evaluate run=KEPT split=dev", "split must be one of train, valid, test, but is 'dev'"),
-    ],
-)
-def test_other_commands_explain_mistakes(line, expected, refused):
-    assert expected in refused(*line.replace("KEPT", str(KEPT)).split())
 
 
 @pytest.mark.parametrize("line", [("--config-dir", "my_conf", "experiment=mine"), ("seed=3",)])

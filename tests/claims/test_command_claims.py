@@ -34,13 +34,21 @@ def test_the_version_is_told_where_lmkit_is_not_installed_too(printed, monkeypat
     assert printed("--version") == "lmkit unknown"
 
 
-def test_help_lists_every_command_with_a_line_and_imports_nothing_heavy():
-    done = process("--help", env=os.environ | {"PYTHONPROFILEIMPORTTIME": "1"})
+def imported(*arguments: str, **options: object) -> tuple[str, set[str]]:
+    """What a process of Python prints, and the modules that it imports."""
+    environment = os.environ | {"PYTHONPROFILEIMPORTTIME": "1"}
+    command = [sys.executable, *arguments]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, **options)
     assert done.returncode == 0, done.stderr
-    imported = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
-    assert "lmkit" in imported
-    assert not HEAVY_FOR_RUNS & imported
-    listed = {line.split()[0]: line for line in done.stdout.splitlines() if line.startswith("  ")}
+    modules = {line.rpartition("|")[2].strip() for line in done.stderr.splitlines()}
+    assert "lmkit" in modules
+    return done.stdout, modules
+
+
+def test_help_lists_every_command_with_a_line_and_imports_nothing_heavy():
+    shown, modules = imported("-m", "lmkit", "--help")
+    assert not HEAVY_FOR_RUNS & modules
+    listed = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
     for command in ("train", "describe", "finetune", "report", "sweep", "compare", "study"):
         assert len(listed[command].split()) > 3
     for analysis in ("evaluate", "rank", "divergence", "predictions", "embeddings", "logits"):
@@ -48,7 +56,7 @@ def test_help_lists_every_command_with_a_line_and_imports_nothing_heavy():
     assert {"gradient_bottleneck", "press_robustness", "samples", "dialogue"} < listed.keys()
     assert not {"options", "entry", "analysis", "main", "command_line"} & listed.keys()
     alone = process()
-    assert (alone.returncode, alone.stdout, alone.stderr) == (0, done.stdout, "")
+    assert (alone.returncode, alone.stdout, alone.stderr) == (0, shown, "")
 
 
 @pytest.mark.parametrize(
@@ -129,17 +137,23 @@ def test_help_is_short_and_imports_nothing_heavy(tmp_path):
         "    sys.argv = ['lmkit', command, '--help']\n"
         "    lmkit.main()\n"
         "    print('END')\n"
-        "assert not sys.modules.keys() & {'torch', 'scipy.stats', 'wandb', 'pandas'}\n"
     )
-    command_line = [sys.executable, "-c", program]
-    done = subprocess.run(command_line, capture_output=True, text=True, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    *every, _ = done.stdout.split("END\n")
+    printed, modules = imported("-c", program, cwd=tmp_path)
+    assert not {"torch", "scipy.stats", "wandb", "pandas"} & modules
+    *every, _ = printed.split("END\n")
     for command, shown in zip(commands, every, strict=True):
         assert shown.startswith(f"lmkit {command} ")
         lines = shown.splitlines()
         assert len(lines) < 220
         assert not any(re.match("(conf|launches|runs)[/:]", line) for line in lines)
+
+
+def test_a_finished_run_is_skipped_without_torch(trained):
+    """Importing torch and Lightning takes most of a start's seconds."""
+    line = ("train", *TINY, "seed=1", "trainer.accelerator=cpu")
+    told, modules = imported("-m", "lmkit", *line, cwd=trained.parent)
+    assert "already finished: runs/toy-" in told
+    assert not {"torch", "pytorch_lightning", "wandb"} & modules
 
 
 def test_help_lists_every_group_that_train_can_use(lmkit, capsys):

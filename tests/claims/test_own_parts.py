@@ -105,14 +105,13 @@ def test_describe_shows_them(lmkit: Lmkit, capsys, tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("three", "undrawn")
 def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     lmkit("train", *MINE)
     lmkit("train", *MINE, *HEAD)
-    lmkit("train", *TINY, "name=other")
-    assert [run.path.name.rpartition("-")[0] for run in runs()] == [
-        "mine", "mine_views_cube", "other",
-    ]  # fmt: skip
-    own = runs()[1]
+    plain, own = runs()[:2]
+    names = [run.path.name.rpartition("-")[0] for run in (plain, own)]
+    assert names == ["mine", "mine_views_cube"]
     names = own.read_identity().names
     assert (names.head, names.trunk) == ("Two views + Cubed", "Bigram net")
     assert names.family == "two_views_cubed"
@@ -225,7 +224,7 @@ def own_analysis(tmp_path: Path) -> Callable[[str], None]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_analysis")
+@pytest.mark.usefixtures("own_analysis", "three", "undrawn")
 def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
     lmkit("--help", *OWN)
     assert "longest" in capsys.readouterr().out
@@ -234,9 +233,6 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     assert shown.startswith("lmkit longest run=RUNS counts long words.")
     assert "letters: 2" in shown
 
-    lmkit("train", *TINY)
-    lmkit("train", *TINY, "head/transform=plif", "head.transform.knots=30")
-    capsys.readouterr()
     lmkit("longest", *OWN, "run=runs", "letters=3")
     assert "long words" in capsys.readouterr().out
     for run in runs():

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from lmkit.cli.sweep import stop
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.slurm import Slurm, cancel, job_name, jobs_of
+from tests.waiting import wait_for
 
 
 def slurm(**options: object) -> Slurm:
@@ -93,9 +93,8 @@ def test_a_job_is_queued_again_when_its_time_is_over(
     ids = {"SLURM_ARRAY_JOB_ID": "7", "SLURM_ARRAY_TASK_ID": "2", "SLURM_RESTART_COUNT": restarts}
     job = subprocess.Popen(["bash", "-c", text], cwd=tmp_path, env=os.environ | ids)
     if not early:
-        while not (tmp_path / "ready").exists():
-            assert job.poll() is None
-            time.sleep(0.01)
+        wait_for(lambda: (tmp_path / "ready").exists() or job.poll() is not None)
+        assert job.poll() is None
         subprocess.run(["kill", f"-{signal}", str(job.pid)], check=True)
     assert job.wait(600) == status
     assert (tmp_path / "requeued").exists() == requeued

@@ -218,6 +218,21 @@ def trained_runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Small pretrained models, text.txt, and the splits of a corpus: not to be written to."""
+    from tests.pretrained_models import TEXT, save_models
+
+    folder = tmp_path_factory.mktemp("pretrained")
+    save_models(folder)
+    (folder / "text.txt").write_text(TEXT, "utf-8")
+    text = TEXT.strip() + "\n"
+    for split in ("train", "valid", "test"):
+        (folder / f"{split}.txt").write_text(text, "utf-8")
+        text = text[: len(text) // 2] + "\n"
+    return folder
+
+
+@pytest.fixture(scope="session")
 def make_run() -> Callable[..., Path]:
     """Writes a finished run into a folder of runs; what is not said is as published on PTB."""
 

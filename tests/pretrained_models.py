@@ -1,6 +1,19 @@
 """Small models of transformers, which is an extra and takes seconds to import."""
 
+import random
 import re
+from pathlib import Path
+
+SIZES = {
+    "hidden_size": 16,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "max_position_embeddings": 32,
+}
+WORDS = ["the", "company", "said", "naïve", "shares", "of", "Zürich", "rose", "<unk>", "\n"]
+DRAW = random.Random(1)
+TEXT = " ".join(DRAW.choice(WORDS) for _ in range(400))
 
 
 def make_tokenizer(text: str, *, begins: bool = False, template: str | None = None):
@@ -36,3 +49,31 @@ def make_gpt2(*, num_words: int):
 
     config = GPT2Config(vocab_size=num_words, n_embd=16, n_layer=2, n_head=2, n_positions=32)
     return GPT2LMHeadModel(config)
+
+
+def save_models(folder: Path) -> None:
+    """Writes models of several kinds and their tokenizers, each into a folder of its name."""
+    import torch
+    import transformers as t
+
+    torch.manual_seed(0)
+    words = {"vocab_size": 304}
+    plain = words | SIZES
+    grouped = plain | {"num_key_value_heads": 1, "head_dim": 8}
+    of_t5 = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 1, "num_heads": 2}
+    models = {
+        "gpt2": make_gpt2(num_words=2000),
+        "neox": t.GPTNeoXForCausalLM(t.GPTNeoXConfig(**plain)),
+        "llama": t.LlamaForCausalLM(t.LlamaConfig(**grouped)),
+        "gemma": t.Gemma2ForCausalLM(t.Gemma2Config(final_logit_softcapping=2.0, **grouped)),
+        "cohere": t.CohereForCausalLM(t.CohereConfig(logit_scale=0.3, **plain)),
+        "phi": t.PhiForCausalLM(t.PhiConfig(**plain)),
+        "bert": t.BertForMaskedLM(t.BertConfig(**plain)),
+        "t5": t.T5ForConditionalGeneration(t.T5Config(**words, **of_t5)),
+    }
+    for name, model in models.items():
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(0.2 * torch.randn_like(parameter))  # biases too, and large logits
+        model.save_pretrained(folder / name)
+        make_tokenizer(TEXT, begins=name == "llama").save_pretrained(folder / name)

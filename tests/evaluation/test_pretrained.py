@@ -1,4 +1,4 @@
-"""Pretrained models of transformers, made small here and read through the commands.
+"""Pretrained models of transformers, read through the commands.
 
 Shapes: N contexts, D hidden size, V vocabulary.
 """
@@ -6,7 +6,6 @@ Shapes: N contexts, D hidden size, V vocabulary.
 import csv
 import hashlib
 import json
-import random
 import shutil
 import socket
 import sys
@@ -28,65 +27,14 @@ from lmkit.pretrained.windows import StrideWindows, TokenizedText
 from lmkit.runs.array_files import read_arrays
 from lmkit.runs.checksums import parse_json
 from lmkit.spectra.cosine import CosineAccumulator
-from tests.pretrained_models import make_gpt2, make_tokenizer
+from tests.pretrained_models import TEXT, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
 WINDOW, STRIDE, CONTEXTS = 24, 10, 300
-SIZES = {
-    "hidden_size": 16,
-    "intermediate_size": 32,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 2,
-    "max_position_embeddings": 32,
-}
-GROUPED = SIZES | {"num_key_value_heads": 1, "head_dim": 8}
-
-
-WORDS = ["the", "company", "said", "naïve", "shares", "of", "Zürich", "rose", "<unk>", "\n"]
-DRAW = random.Random(1)
-TEXT = " ".join(DRAW.choice(WORDS) for _ in range(400))
-
-
-def make_models() -> dict[str, torch.nn.Module]:
-    t = transformers
-    return {
-        "gpt2": make_gpt2(num_words=2000),
-        "neox": t.GPTNeoXForCausalLM(t.GPTNeoXConfig(vocab_size=304, **SIZES)),
-        "llama": t.LlamaForCausalLM(t.LlamaConfig(vocab_size=304, **GROUPED)),
-        "gemma": t.Gemma2ForCausalLM(
-            t.Gemma2Config(vocab_size=304, final_logit_softcapping=2.0, **GROUPED)
-        ),
-        "cohere": t.CohereForCausalLM(t.CohereConfig(vocab_size=304, logit_scale=0.3, **SIZES)),
-        "phi": t.PhiForCausalLM(t.PhiConfig(vocab_size=304, **SIZES)),
-        "bert": t.BertForMaskedLM(t.BertConfig(vocab_size=304, **SIZES)),
-        "t5": t.T5ForConditionalGeneration(
-            t.T5Config(vocab_size=304, d_model=16, d_kv=8, d_ff=32, num_layers=1, num_heads=2)
-        ),
-    }
-
-
-def save_models(folder: Path) -> None:
-    """Writes the models and their tokenizers, each into a folder of its name."""
-    torch.manual_seed(0)
-    for name, model in make_models().items():
-        with torch.no_grad():
-            for parameter in model.parameters():
-                parameter.add_(0.2 * torch.randn_like(parameter))  # biases too, and large logits
-        model.save_pretrained(folder / name)
-        make_tokenizer(TEXT, begins=name == "llama").save_pretrained(folder / name)
-
-
-@pytest.fixture(scope="session")
-def made(tmp_path_factory) -> Path:
-    """Folders with small models, and text.txt that they read: not to be written to."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    (folder / "text.txt").write_text(TEXT, "utf-8")
-    save_models(folder)
-    return folder
 
 
 @pytest.fixture
-def here(made, tmp_path, monkeypatch) -> Path:
+def here(models, tmp_path, monkeypatch) -> Path:
     """An empty folder to work in."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -135,9 +83,9 @@ def output_weight(folder: Path) -> Tensor:
     return model.get_output_embeddings().weight.detach().double()
 
 
-def options(made: Path, name: str, *more: str) -> list[str]:
-    text = f"text={made / 'text.txt'}"
-    return [f"hf={made / name}", text, f"window={WINDOW}", f"stride={STRIDE}", *more]
+def options(models: Path, name: str, *more: str) -> list[str]:
+    text = f"text={models / 'text.txt'}"
+    return [f"hf={models / name}", text, f"window={WINDOW}", f"stride={STRIDE}", *more]
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -151,21 +99,27 @@ def options(made: Path, name: str, *more: str) -> list[str]:
         ("gemma", "gram", "2 tanh(h W' / 2)"),
     ],
 )
-def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, here, measured_by):
-    found = measured_by("rank", *options(made, name, f"contexts={CONTEXTS}"))
-    rows_NV, targets_N = own_rows(made / name)
+def test_rank_is_that_of_the_models_own_log_softmax(
+    name, method, logits, models, here, measured_by
+):
+    found = measured_by("rank", *options(models, name, f"contexts={CONTEXTS}"))
+    rows_NV, targets_N = own_rows(models / name)
     rows_NV, targets_N = rows_NV[:CONTEXTS], targets_N[:CONTEXTS]
 
     assert found["pretrained"]["logits"] == logits
     folder = here / "pretrained" / name / "analysis"
-    stored = read_arrays(folder / "rank_text.txt_log_probs_300.npz")["singular_values"]
+    stored = read_arrays(folder / "rank_text.txt_log_probs_300.npz")
     expected = np.linalg.svd(rows_NV.numpy(), compute_uv=False)
     assert found["spectrum"]["method"] == method
-    assert np.abs(stored - expected).max() <= 1e-6 * expected[0]
+    assert np.abs(stored["singular_values"] - expected).max() <= 1e-6 * expected[0]
+    values = np.linalg.svd(output_weight(models / name).numpy(), compute_uv=False)
+    assert stored["weight_singular_values"] == pytest.approx(values, rel=1e-10)
+    stable_rank = (values**2).sum() / values[0] ** 2
+    assert found["weight_spectrum"]["stable_rank"] == pytest.approx(stable_rank)
 
     nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
     assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
-    tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
+    tokenizer = transformers.AutoTokenizer.from_pretrained(models / name)
     last = CONTEXTS - 1 if name == "llama" else CONTEXTS  # its first context is <s>
     end = tokenizer(TEXT, add_special_tokens=False, return_offsets_mapping=True)
     num_bytes = len(TEXT[: end["offset_mapping"][last][1]].encode())
@@ -175,15 +129,15 @@ def test_rank_is_that_of_the_models_own_log_softmax(name, method, logits, made, 
 
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("template", ["[gMASK] <sop> $A", "[CLS] $A [SEP]", "$A </s>"])
-def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here, measured_by):
+def test_every_window_begins_as_the_tokenizer_begins_a_text(template, models, here, measured_by):
     """GLM's two tokens, a `cls` in the place of a `bos`, an end that is no beginning."""
-    folder = Path(shutil.copytree(made / "neox", here / "neox"))
+    folder = Path(shutil.copytree(models / "neox", here / "neox"))
     make_tokenizer(TEXT, template=template).save_pretrained(folder)
-    found = measured_by("rank", *options(here, "neox", f"text={made / 'text.txt'}", "out=found"))
+    found = measured_by("rank", *options(here, "neox", f"text={models / 'text.txt'}", "out=found"))
     assert (here / "found/neox").is_dir()
     rows_NV, targets_N = own_rows(folder)
     nll_N = -rows_NV.gather(1, targets_N.unsqueeze(1))
-    assert found["all_contexts"] == len(rows_NV)
+    assert found["spectrum"]["num_contexts"] == found["all_contexts"] == len(rows_NV)
     assert found["perplexity"] == pytest.approx(float(nll_N.mean().exp()), rel=1e-5)
     if not template.startswith("$A"):
         bits = float(nll_N.sum()) / np.log(2)
@@ -191,12 +145,12 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(template, made, here
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
-    folder = Path(shutil.copytree(made / "neox", here / "neox"))
+def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(models, here, lmkit):
+    folder = Path(shutil.copytree(models / "neox", here / "neox"))
     tokenizer = make_tokenizer(TEXT.lower())
     tokenizer.backend_tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     tokenizer.save_pretrained(folder)
-    shown = lmkit("rank", *options(here, "neox", f"text={made / 'text.txt'}", "contexts=50"))
+    shown = lmkit("rank", *options(here, "neox", f"text={models / 'text.txt'}", "contexts=50"))
     (file,) = (here / "pretrained/neox/analysis").glob("*.json")
     found = parse_json(file.read_bytes())
     assert found["bits_per_byte"] is None
@@ -208,30 +162,13 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(made, here, lmkit):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_all_contexts_count_all_bytes_and_the_weight_has_a_spectrum(made, here, measured_by):
-    found = measured_by("rank", *options(made, "neox"))
-    rows_NV, targets_N = own_rows(made / "neox")
-    assert found["spectrum"]["num_contexts"] == len(rows_NV) == found["all_contexts"]
-    bits = float(-rows_NV.gather(1, targets_N.unsqueeze(1)).sum()) / np.log(2)
-    assert found["bits_per_byte"] == pytest.approx(bits / len(TEXT.encode()), rel=1e-5)
-
-    values = np.linalg.svd(output_weight(made / "neox").numpy(), compute_uv=False)
-    (file,) = here.glob("pretrained/neox/analysis/*.json")
-    stored = read_arrays(file.with_suffix(".npz"))["weight_singular_values"]
-    assert stored == pytest.approx(values, rel=1e-10)
-    assert found["weight_spectrum"]["stable_rank"] == pytest.approx(
-        (values**2).sum() / values[0] ** 2
-    )
-
-
-@pytest.mark.usefixtures("undrawn")
-def test_what_a_killed_process_left_goes(made, here, lmkit):
+def test_what_a_killed_process_left_goes(models, here, lmkit):
     folder = here / "pretrained/neox"
     left = [folder / "analysis/.rank.json.0.tmp", folder / "spectra/.decoder_weight.npz.0.tmp"]
     for file in left:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.touch()
-    lmkit("rank", *options(made, "neox"))
+    lmkit("rank", *options(models, "neox"))
     assert not any(file.exists() for file in left)
     assert [path.name for path in (here / "pretrained").iterdir()] == ["neox"]
 
@@ -268,12 +205,12 @@ def test_every_token_is_predicted_once_whatever_follows_it(length, prefix):
         assert torch.equal(window.inputs_TB, other.inputs_TB)
 
 
-def test_the_gradients_share_is_that_in_the_weights_column_space(made, measured_by):
-    found = measured_by("gradient_bottleneck", *options(made, "neox", "contexts=100"))
-    rows_NV, targets_N = own_rows(made / "neox")
+def test_the_gradients_share_is_that_in_the_weights_column_space(models, measured_by):
+    found = measured_by("gradient_bottleneck", *options(models, "neox", "contexts=100"))
+    rows_NV, targets_N = own_rows(models / "neox")
     gradient_NV = rows_NV[:100].exp()
     gradient_NV[torch.arange(100), targets_N[:100]] -= 1
-    weight_VD = output_weight(made / "neox")
+    weight_VD = output_weight(models / "neox")
     passed_VN = weight_VD @ torch.linalg.lstsq(weight_VD, gradient_NV.T).solution
     assert found["share"] == pytest.approx(float(passed_VN.norm() / gradient_NV.norm()), rel=1e-4)
     assert (found["decoder_rank"], found["num_words"]) == (16, 304)
@@ -282,12 +219,12 @@ def test_the_gradients_share_is_that_in_the_weights_column_space(made, measured_
 @pytest.mark.parametrize(
     ("name", "scale", "bound"), [("llama", 1.0, 33), ("cohere", 0.3, 33), ("phi", 1.0, 34)]
 )
-def test_a_step_moves_what_the_model_has(name, scale, bound, made, measured_by):
+def test_a_step_moves_what_the_model_has(name, scale, bound, models, measured_by):
     """h itself, the weight, and a bias where there is one (phi); V = 304, D = 16, N = 20."""
-    found = measured_by("gradient_bottleneck", *options(made, name, "contexts=20"))
+    found = measured_by("gradient_bottleneck", *options(models, name, "contexts=20"))
 
-    model = transformers.AutoModelForCausalLM.from_pretrained(made / name).eval()
-    tokenizer = transformers.AutoTokenizer.from_pretrained(made / name)
+    model = transformers.AutoModelForCausalLM.from_pretrained(models / name).eval()
+    tokenizer = transformers.AutoTokenizer.from_pretrained(models / name)
     ids = tokenizer(TEXT)["input_ids"][:WINDOW]
     layer, seen = model.get_output_embeddings(), []
     layer.register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0][0].double()))
@@ -308,7 +245,7 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, measured_by):
     cosine = (update_NV * asked_NV).sum() / update_NV.norm() / asked_NV.norm()
     assert found["update_cosine"] == pytest.approx(float(cosine), rel=1e-4)
     assert found["update_bound"] == 20  # the contexts are fewer
-    found = measured_by("gradient_bottleneck", *options(made, name, "contexts=200"))
+    found = measured_by("gradient_bottleneck", *options(models, name, "contexts=200"))
     assert found["update_bound"] == bound
     if name == "cohere":  # its contexts sum to zero
         assert found["update_rank"] == bound - 1
@@ -316,14 +253,14 @@ def test_a_step_moves_what_the_model_has(name, scale, bound, made, measured_by):
         assert bound - 1 <= found["update_rank"] <= bound
 
 
-def test_the_token_that_begins_every_text_is_no_token_of_the_text(made, here, measured_by):
+def test_the_token_that_begins_every_text_is_no_token_of_the_text(models, here, measured_by):
     """Of llama, whose tokenizer puts <s> before a text; all words but two lie between these."""
-    folder = Path(shutil.copytree(made / "llama", here / "llama"))
+    folder = Path(shutil.copytree(models / "llama", here / "llama"))
     model = transformers.AutoModelForCausalLM.from_pretrained(folder)
     weight_VD = torch.nn.init.zeros_(model.get_output_embeddings().weight)
     weight_VD.data[[290, 291], 0] = torch.tensor([1.0, -1])
     model.save_pretrained(folder)
-    line = options(here, "llama", f"text={made / 'text.txt'}", "contexts=20")
+    line = options(here, "llama", f"text={models / 'text.txt'}", "contexts=20")
     found = measured_by("unargmaxable", *line)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     ids = tokenizer(TEXT, add_special_tokens=False)["input_ids"]
@@ -348,12 +285,12 @@ def test_special_tokens_in_a_text_are_text(marks):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama"])
-def test_predictions_are_the_models_own(name, made, here, lmkit):
+def test_predictions_are_the_models_own(name, models, here, lmkit):
     line = ["positions=[1,23,24,25,200]", "random=0", "hits=50", "texts=[the company]"]
-    shown = lmkit("predictions", *options(made, name, *line))
+    shown = lmkit("predictions", *options(models, name, *line))
     assert "of 50 words at random" in shown
     found = parse_json((here / f"pretrained/{name}/analysis/predictions.json").read_bytes())
-    rows_NV, targets_N = own_rows(made / name)
+    rows_NV, targets_N = own_rows(models / name)
     entries = {entry["position"]: entry for entry in found["contexts"]}
     for position in (1, 23, 24, 25, 200):
         probs, target = rows_NV[position - 1].exp(), targets_N[position - 1]
@@ -364,10 +301,10 @@ def test_predictions_are_the_models_own(name, made, here, lmkit):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_each_checkpoint_of_a_model_is_measured_and_knows_its_step(made, here, lmkit):
+def test_each_checkpoint_of_a_model_is_measured_and_knows_its_step(models, here, lmkit):
     for step in (100, 9, 20):
-        shutil.copytree(made / "gpt2", here / f"mine/checkpoint-{step}")
-    shown = lmkit("rank", "hf=mine", f"text={made / 'text.txt'}", "contexts=50")
+        shutil.copytree(models / "gpt2", here / f"mine/checkpoint-{step}")
+    shown = lmkit("rank", "hf=mine", f"text={models / 'text.txt'}", "contexts=50")
     assert shown.index("mine@checkpoint-9") < shown.index("mine@checkpoint-20")
     found = here / "pretrained/mine@checkpoint-100/analysis/rank_text.txt_log_probs_50.json"
     assert parse_json(found.read_bytes())["pretrained"]["step"] == 100
@@ -379,16 +316,16 @@ def test_revisions_come_by_step_and_the_last_weights_last():
 
 
 @pytest.fixture(scope="module")
-def all_measured(made, tmp_path_factory) -> Path:
+def all_measured(models, tmp_path_factory) -> Path:
     """Two checkpoints, a model without gradients and one with predictions alone."""
-    place, text = tmp_path_factory.mktemp("measured"), f"text={made / 'text.txt'}"
+    place, text = tmp_path_factory.mktemp("measured"), f"text={models / 'text.txt'}"
     for step in (9, 100):
-        shutil.copytree(made / "gpt2", place / f"mine/checkpoint-{step}")
+        shutil.copytree(models / "gpt2", place / f"mine/checkpoint-{step}")
     for line in (
         f"rank hf=mine {text} contexts=50",
-        f"rank hf={made / 'neox'} {text} contexts=60",
+        f"rank hf={models / 'neox'} {text} contexts=60",
         f"gradient_bottleneck hf=mine {text} contexts=20",
-        f"predictions hf={made / 'llama'} {text} positions=[5] random=0 hits=0",
+        f"predictions hf={models / 'llama'} {text} positions=[5] random=0 hits=0",
     ):
         with pytest.MonkeyPatch.context() as patch:
             patch.chdir(place)
@@ -434,21 +371,21 @@ def test_models_that_were_measured_are_no_runs(measured, lmkit, refused):
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_one_checkpoint_that_cannot_be_read_leaves_the_others(made, here, lmkit):
-    shutil.copytree(made / "gpt2", here / "mine/step1")
-    shutil.copytree(made / "bert", here / "mine/step2")
-    shown = lmkit("rank", "hf=mine/step*", f"text={made / 'text.txt'}", "contexts=50")
+def test_one_checkpoint_that_cannot_be_read_leaves_the_others(models, here, lmkit):
+    shutil.copytree(models / "gpt2", here / "mine/step1")
+    shutil.copytree(models / "bert", here / "mine/step2")
+    shown = lmkit("rank", "hf=mine/step*", f"text={models / 'text.txt'}", "contexts=50")
     assert "left out: mine@step2" in shown
     assert "mine@step1" in shown
 
 
-def test_a_folder_is_read_without_the_network(made, monkeypatch):
+def test_a_folder_is_read_without_the_network(models, monkeypatch):
     def refuse(*_: object) -> None:
         raise AssertionError("a connection")
 
     monkeypatch.setattr(socket.socket, "connect", refuse)
     monkeypatch.setattr(socket, "getaddrinfo", refuse)
-    (checkpoint,) = find_checkpoints(str(made / "llama"), None)
+    (checkpoint,) = find_checkpoints(str(models / "llama"), None)
     loaded = load_pretrained(checkpoint, "the company said", window=None, stride=None)
     assert (loaded.windows.window, loaded.windows.stride) == (32, 16)
     assert loaded.text.prefix == (0,)
@@ -460,9 +397,9 @@ def test_tokens_are_shown_with_their_spaces():
     assert [shown[token] for token in tokenizer.encode("the company\n")] == ["the", "▁company", "↵"]
 
 
-def spoiled(made: Path, here: Path, case: str) -> str:
+def spoiled(models: Path, here: Path, case: str) -> str:
     """A folder that cannot be measured, and the text's option."""
-    folder = Path(shutil.copytree(made / "gpt2", here / case))
+    folder = Path(shutil.copytree(models / "gpt2", here / case))
     config = folder / "config.json"
     if case == "bin":
         (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
@@ -498,14 +435,14 @@ def spoiled(made: Path, here: Path, case: str) -> str:
         ("words", "hf=words: "),
     ],
 )
-def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, made, here, refused):
-    error = refused("rank", f"hf={spoiled(made, here, case)}", f"text={made / 'text.txt'}")
+def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, models, here, refused):
+    error = refused("rank", f"hf={spoiled(models, here, case)}", f"text={models / 'text.txt'}")
     assert error.startswith(expected)
     assert not (here / "pretrained").exists()
 
 
-def test_weights_in_another_format_may_lie_beside_safetensors(made, here):
-    folder = Path(shutil.copytree(made / "gpt2", here / "gpt2"))
+def test_weights_in_another_format_may_lie_beside_safetensors(models, here):
+    folder = Path(shutil.copytree(models / "gpt2", here / "gpt2"))
     index = {"metadata": {}, "weight_map": {"transformer.wte.weight": "pytorch_model-1.bin"}}
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index))
     (checkpoint,) = find_checkpoints(str(folder), None)
@@ -515,52 +452,52 @@ def test_weights_in_another_format_may_lie_beside_safetensors(made, here):
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
-        ("hf={made}/bert", "BertLMHeadModel is no causal language model"),
-        ("hf={made}/t5", "has an encoder and a decoder: it is no causal model"),
+        ("hf={models}/bert", "BertLMHeadModel is no causal language model"),
+        ("hf={models}/t5", "has an encoder and a decoder: it is no causal model"),
         ("hf=./nowhere", "hf=./nowhere is no folder"),
         ("hf=someone/model", "it is not a folder, and Hugging Face's hub cannot be reached"),
-        ("hf={made}/gpt2 revision=step1", "revision is of names on the hub, but hf="),
-        ("hf={made}/gpt2 window=33", "window=33 is more than the 32 tokens that the model can"),
-        ("hf={made}/gpt2 window=8 stride=9", "stride=9 must be at most 8 with windows of 8"),
-        ("hf={made}/gpt2 text=none.txt", "text=none.txt is no file"),
-        ("hf={made}/gpt2 text=empty.txt", "text=empty.txt holds no text"),
-        ("hf={made}/gpt2 text=bytes.txt", "text=bytes.txt is no text in UTF-8: byte 1"),
-        ("hf={made}/gpt2 text=2026", "text must be a text, but is 2026; quotes make"),
-        ("hf={made}/gpt2 text=null", "text is not set: the models of hf= read a file, text=FILE"),
-        ("hf={made}/gpt2 split=valid", "split does not go with hf="),
-        ("hf={made}/gpt2 matrix=transformed_logits", "only a head with one context and a"),
+        ("hf={models}/gpt2 revision=step1", "revision is of names on the hub, but hf="),
+        ("hf={models}/gpt2 window=33", "window=33 is more than the 32 tokens that the model can"),
+        ("hf={models}/gpt2 window=8 stride=9", "stride=9 must be at most 8 with windows of 8"),
+        ("hf={models}/gpt2 text=none.txt", "text=none.txt is no file"),
+        ("hf={models}/gpt2 text=empty.txt", "text=empty.txt holds no text"),
+        ("hf={models}/gpt2 text=bytes.txt", "text=bytes.txt is no text in UTF-8: byte 1"),
+        ("hf={models}/gpt2 text=2026", "text must be a text, but is 2026; quotes make"),
+        ("hf={models}/gpt2 text=null", "text is not set: the models of hf= read a file, text=FILE"),
+        ("hf={models}/gpt2 split=valid", "split does not go with hf="),
+        ("hf={models}/gpt2 matrix=transformed_logits", "only a head with one context and a"),
         ("run=runs", "text does not go with run="),
         ("hf=null", "run is not set: give it as run=RUNS, or pretrained models as hf=MODEL"),
     ],
 )
 def test_what_cannot_be_measured_is_refused_in_one_line(
-    arguments, expected, made, here, refused, monkeypatch
+    arguments, expected, models, here, refused, monkeypatch
 ):
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     (here / "empty.txt").write_text(" \n")
     (here / "bytes.txt").write_bytes(b"a\xff")
-    line = arguments.format(made=made).split()
+    line = arguments.format(models=models).split()
     if not any(word.startswith("text=") for word in line):
-        line.append(f"text={made / 'text.txt'}")
+        line.append(f"text={models / 'text.txt'}")
     assert expected in refused("rank", *line)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_the_softmax_of_a_model_is_the_nearest(made, here, measured_by):
-    found = measured_by("nearest_softmax", *options(made, "neox", "contexts=60"))
+def test_the_softmax_of_a_model_is_the_nearest(models, here, measured_by):
+    found = measured_by("nearest_softmax", *options(models, "neox", "contexts=60"))
     assert found["num_contexts"] == 60
     assert found["divergence"] < 1e-8
     assert found["nearest_perplexity"] == pytest.approx(found["perplexity"], rel=1e-4)
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_another_text_has_a_name_of_its_own(made, here, lmkit):
-    lmkit("rank", *options(made, "neox", "contexts=20"))
+def test_another_text_has_a_name_of_its_own(models, here, lmkit):
+    lmkit("rank", *options(models, "neox", "contexts=20"))
     before = {path: path.read_bytes() for path in here.rglob("pretrained/*/analysis/*")}
     assert before
     (here / "text.txt").write_text(TEXT[::-1])
     sha256 = hashlib.sha256((here / "text.txt").read_bytes()).hexdigest()
-    line = [f"hf={made / 'neox'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
+    line = [f"hf={models / 'neox'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
     lmkit("rank", *line)
     assert {path: path.read_bytes() for path in before} == before
     (other,) = here.rglob("pretrained/*/analysis/*@*.json")
@@ -569,11 +506,11 @@ def test_another_text_has_a_name_of_its_own(made, here, lmkit):
 
 @pytest.mark.usefixtures("undrawn")
 def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
-    made, here, lmkit, refused, monkeypatch
+    models, here, lmkit, refused, monkeypatch
 ):
     for owner, name in (("a", "gpt2"), ("b", "neox")):
-        shutil.copytree(made / name, here / owner / "final")
-    text = f"text={made / 'text.txt'}"
+        shutil.copytree(models / name, here / owner / "final")
+    text = f"text={models / 'text.txt'}"
     both = refused("rank", "hf=[a/final,b/final]", text)
     assert "means two models with the name final: measure them apart, each with an out=" in both
     lmkit("rank", "hf=a/final", text, "contexts=20")
@@ -588,13 +525,13 @@ def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
     lmkit("rank", "hf=b/final/final", text, "contexts=20")
 
 
-def test_the_extra_is_named_where_the_library_is_missing(made, here, refused, monkeypatch):
+def test_the_extra_is_named_where_the_library_is_missing(models, here, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
-    error = refused("rank", f"hf={made / 'gpt2'}", f"text={made / 'text.txt'}")
+    error = refused("rank", f"hf={models / 'gpt2'}", f"text={models / 'text.txt'}")
     assert error.endswith("which is not installed: pip install 'lmkit[hf]'")
 
 
-def test_a_head_that_is_something_else_is_refused(made, here, refused, monkeypatch):
+def test_a_head_that_is_something_else_is_refused(models, here, refused, monkeypatch):
     forward = transformers.GPT2LMHeadModel.forward
 
     def squared(self, *args, **kwargs):
@@ -603,5 +540,5 @@ def test_a_head_that_is_something_else_is_refused(made, here, refused, monkeypat
         return output
 
     monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", squared)
-    error = refused("rank", *options(made, "gpt2"))
+    error = refused("rank", *options(models, "gpt2"))
     assert "the logits of GPT2LMHeadModel are not h W' + b, not these times a number" in error

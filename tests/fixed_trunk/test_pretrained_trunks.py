@@ -22,8 +22,8 @@ from lmkit.pretrained.loading import facts_of, load_pretrained
 from lmkit.pretrained.model import PretrainedModel
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
-from tests.evaluation.test_pretrained import SIZES, TEXT, make_tokenizer, save_models
 from tests.fixed_trunk.conftest import COMMON
+from tests.pretrained_models import SIZES, TEXT, make_tokenizer
 from tests.tiny import composed
 
 pytest.importorskip("transformers")
@@ -32,24 +32,12 @@ from transformers import OPTConfig, OPTForCausalLM
 WINDOW, STRIDE = 24, 10
 
 
-@pytest.fixture(scope="module")
-def made(tmp_path_factory) -> Path:
-    """Folders with models, and a text in three splits: not to be written to."""
-    folder = tmp_path_factory.mktemp("pretrained")
-    text = TEXT.strip() + "\n"
-    for split in ("train", "valid", "test"):
-        (folder / f"{split}.txt").write_text(text, "utf-8")
-        text = text[: len(text) // 2] + "\n"
-    save_models(folder)
-    return folder
-
-
 @pytest.fixture
-def config_of(made, tmp_path):
+def config_of(models, tmp_path):
     """The configuration of a head alone on a model's contexts."""
 
     def make_config(name: str, *overrides: str) -> dict:
-        line = ["trunk=fixed", f"trunk.of=hf:{made / name}", "data=text", f"data.root={made}"]
+        line = ["trunk=fixed", f"trunk.of=hf:{models / name}", "data=text", f"data.root={models}"]
         windows = [f"trunk.window={WINDOW}", f"trunk.stride={STRIDE}", "windows.batch_size=4"]
         line += [*windows, f"runs_dir={tmp_path / 'runs'}", *COMMON, "max_epochs=1"]
         return composed(*implied([*line, *overrides]))
@@ -58,7 +46,7 @@ def config_of(made, tmp_path):
 
 
 @pytest.mark.parametrize("name", ["gpt2", "llama", "gemma", "cohere", "phi"])
-def test_a_head_that_starts_as_the_models_own_has_its_perplexity(made, config_of, name):
+def test_a_head_that_starts_as_the_models_own_has_its_perplexity(models, config_of, name):
     """Of each split; gemma has a soft cap, cohere a scale, phi a bias, llama a first token."""
     config = config_of(name, "head.start=trunk")
     source = make(config["data"], "data", Corpus)
@@ -66,9 +54,9 @@ def test_a_head_that_starts_as_the_models_own_has_its_perplexity(made, config_of
     model = make_model(config, torch.from_numpy(corpus.train_word_counts()))
     start_as(model.head, source.head())
     data = make_data(config, corpus)
-    (checkpoint,) = find_checkpoints(str(made / name), None)
+    (checkpoint,) = find_checkpoints(str(models / name), None)
     for split in ("valid", "test"):
-        text = (made / f"{split}.txt").read_text("utf-8")
+        text = (models / f"{split}.txt").read_text("utf-8")
         loaded = load_pretrained(checkpoint, text, window=WINDOW, stride=STRIDE)
         expected = mean_nll(loaded.model, loaded.windows)
         windows = data.one_column(split)
@@ -132,7 +120,7 @@ def models_in_memory() -> int:
     return sum(type(each) is PretrainedModel for each in gc.get_objects())
 
 
-def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(made, config_of):
+def test_another_model_in_the_folder_is_another_run_and_refused_by_this_one(models, config_of):
     config = config_of("gpt2", "trunk.stride=7")
     config["data"]["weights_sha256"] = "0" * 64
     with pytest.raises(UserError, match="is not the one of these contexts"):
@@ -159,13 +147,15 @@ def test_a_mistake_is_named_before_contexts_are_computed(config_of, overrides, m
 @pytest.mark.parametrize(
     ("is_older", "message"), [(True, r"has no tokenizer\.json; "), (False, "comes without")]
 )
-def test_a_model_without_its_tokenizers_file_is_named(made, config_of, tmp_path, is_older, message):
+def test_a_model_without_its_tokenizers_file_is_named(
+    models, config_of, tmp_path, is_older, message
+):
     """GPT-2 in its older form, which transformers reads, or without a tokenizer."""
-    folder = Path(shutil.copytree(made / "gpt2", tmp_path / "gpt2"))
+    folder = Path(shutil.copytree(models / "gpt2", tmp_path / "gpt2"))
     for file in folder.glob("tokenizer*"):
         file.unlink()
     if is_older:
-        model = json.loads((made / "gpt2/tokenizer.json").read_text())["model"]
+        model = json.loads((models / "gpt2/tokenizer.json").read_text())["model"]
         (folder / "vocab.json").write_text(json.dumps(model["vocab"]))
         (folder / "merges.txt").write_text("\n".join(map(" ".join, model["merges"])))
     with pytest.raises(UserError, match=rf"^trunk\.of=hf:{re.escape(str(folder))}.*{message}"):
@@ -200,10 +190,10 @@ def test_a_transform_of_a_parameter_a_word_follows_a_soft_cap(config_of):
 
 
 @pytest.fixture
-def without_weights(made, tmp_path, monkeypatch) -> str:
+def without_weights(models, tmp_path, monkeypatch) -> str:
     """A hub's model whose config and tokenizer have been read, and are in the cache."""
     snapshot = tmp_path / "models--someone--gpt2" / "snapshots" / ("0" * 40)
-    shutil.copytree(made / "gpt2", snapshot, ignore=shutil.ignore_patterns("*.safetensors"))
+    shutil.copytree(models / "gpt2", snapshot, ignore=shutil.ignore_patterns("*.safetensors"))
     (snapshot.parents[1] / "refs").mkdir()
     (snapshot.parents[1] / "refs" / "main").write_text("0" * 40)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))

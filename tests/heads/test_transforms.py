@@ -81,7 +81,7 @@ def test_monotone_mlp_is_its_formula():
 
 
 @pytest.mark.parametrize(
-    "transform_kind", ["identity", "sigsoftmax", "gss", "monotone_mlp", "softcap", "cube", "bend"]
+    "transform_kind", ["identity", "sigsoftmax", "gss", "monotone_mlp", "softcap"]
 )
 def test_extreme_logits_are_finite_and_right_in_float32(transform_kind):
     torch.manual_seed(1)
@@ -94,8 +94,6 @@ def test_extreme_logits_are_finite_and_right_in_float32(transform_kind):
         "gss": lambda: gss(z, -0.7, 0.4),
         "monotone_mlp": lambda: monotone_mlp(z, transform),
         "softcap": lambda: 30 * np.tanh(z / 30),
-        "cube": lambda: z + (z / 3) ** 3,
-        "bend": lambda: 0.7 * z + 1.3 * np.tanh(z) + 0.2,
     }[transform_kind]()
     close(transform(logits), expected, rtol=1e-6, atol=1e-6)
     assert slope(transform, logits).isfinite().all()
@@ -183,22 +181,6 @@ def test_plif_is_the_integral_of_its_slopes(knots):
         logits = torch.from_numpy(z).to(dtype)
         expected = plif(logits.double().numpy(), slopes_of(transform), 4.0)
         close(transform(logits), expected, rtol, atol)
-
-
-def test_plif_derivative_is_the_slope_of_the_piece_and_beyond_the_ends_that_of_the_last():
-    transform = PiecewiseLinear(4, 2.0, frozen=False)
-    logits = torch.tensor([-1e4, -1.5, -0.5, 0.5, 1.5, 1e4])
-    expected = slopes_of(transform)[[0, 0, 1, 2, 3, 3]]
-    close(slope(transform, logits), expected, rtol=1e-6)
-
-
-def test_plif_on_a_knot_has_the_slope_of_a_piece_beside_it():
-    transform = PiecewiseLinear(50, 3.0, frozen=False)
-    slopes = slopes_of(transform).astype(np.float32)
-    knots = torch.from_numpy(-3.0 + 6.0 / 50 * np.arange(1, 50)).float()
-    derivative = slope(transform, knots)
-    beside = np.stack([slopes[:-1], slopes[1:]])
-    assert np.isclose(beside, derivative.numpy(), rtol=1e-6).any(axis=0).all()
 
 
 def test_plif_with_a_million_knots_is_as_accurate_as_float32_can_be():

@@ -6,14 +6,12 @@ import math
 from typing import Any
 
 import pytest
-import torch
 
 from lmkit.cli.entry import CONFIGS, compose, plain_config
 from lmkit.evaluation.dynamic import GradientStatistics, Rates
 from lmkit.evaluation.method import Method
 from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_without_weights
-from lmkit.experiment.objects import make_model
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.predictor import trainable
@@ -101,16 +99,6 @@ def test_every_published_value_has_an_experiment():
     assert names <= {path.stem for path in (CONFIGS / "experiment").glob("*.yaml")}
 
 
-@pytest.mark.parametrize("name", METHODS)
-def test_every_method_is_made_and_a_point_of_its_grid_too(name):
-    made = method(name)
-    assert made.kind == name.partition("_")[0]
-    if made.grid:
-        point = {option: values[0] for option, values in made.grid.items()}
-        assert made.at(point).options() == made.options() | point
-        assert made.at(point).grid == made.grid
-
-
 def test_rates_of_dynamic_evaluation_in_the_convention_of_the_formula():
     """PTB in 100 columns is 1859 windows of 5; MoS has 17 tensors (Yang et al. 2018, table 8)."""
     names = trainable(built("penn_mos"))
@@ -168,6 +156,3 @@ def test_mixtape_and_doc_are_made_as_published():
     names = [name_of(kind) for kind in (head, head.mixture, head.transform)]
     assert head_name(names) == head.display_name
     assert built("penn_doc").head.mixture.in_dim == 960 + 620
-    counts_V = torch.arange(40).roll(7)
-    own = make_model(composed("head=mixtape"), counts_V).head.own_words_R
-    assert own.tolist() == [6, 5, 4, 3]  # the most frequent ones

@@ -81,13 +81,6 @@ def test_padding_takes_no_part_in_any_gradient(data, mixture):
         torch.testing.assert_close(first[name], second[name], rtol=0, atol=0, msg=name)
 
 
-def test_who_has_spoken_matters(data):
-    model = small_model()
-    batch = data.pairs("train").batch([1], 0, 0, True)
-    other = batch._replace(responder_SB=1 - batch.responder_SB)
-    assert mean_nll(model, [batch]) != mean_nll(model, [other])
-
-
 @torch.no_grad()
 def test_the_bias_starts_at_the_words_frequencies(data):
     model = small_model()

@@ -3,8 +3,6 @@
 import math
 import re
 import shutil
-import subprocess
-import sys
 from html import unescape
 from pathlib import Path
 
@@ -366,12 +364,6 @@ def test_no_run_is_an_error_with_the_reason(runs, tmp_path):
         (run / "result.json").unlink()
     with pytest.raises(UserError, match=r"no run can be reported on: .*it has not finished"):
         page_of(runs, tmp_path / "out")
-
-
-def test_a_report_imports_no_torch():
-    code = "import sys, lmkit.cli.report, lmkit.report.contents; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
 
 
 def test_settings_whose_titles_differ_in_signs_alone_have_files_of_their_own(tmp_path, make_run):

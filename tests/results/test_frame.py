@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.results.frame import chosen, frame, ranks_in, results
+from lmkit.results.frame import chosen, ranks_in, results
 from lmkit.results.groups import grouped
 from lmkit.runs.checksums import checked_json
 from lmkit.runs.metrics import MetricsFile
@@ -149,7 +149,3 @@ def test_columns_are_chosen_by_names_and_patterns(tmp_path, make_run):
     assert list(table.columns) == ["seed", "rank.press@10000"]
     with pytest.raises(UserError, match="no run has 'test_pl'"):
         chosen(table.assign(test_ppl=1.0), ["test_pl"])
-
-
-def test_no_runs_make_an_empty_frame():
-    assert frame([]).empty

@@ -175,6 +175,16 @@ def assert_formula(
         assert relative_error(value, expected[name]) < 1e-11, name
 
 
+def assert_logit_range(head: Head, hidden_TBD: Tensor, logits: Tensor) -> None:
+    """That the range is that of these logits, before and after the transform."""
+    found = head.logit_range(hidden_TBD)
+    assert len(found) == 6
+    for name, x in (("logits", logits), ("transformed_logits", head.transform(logits))):
+        for measure in ("min", "mean", "max"):
+            expected = getattr(x, measure)().detach()
+            torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
+
+
 def assert_near_in_bf16(head: Head, batch: tuple[Tensor, Tensor]) -> None:
     """That under autocast the loss is as near as the plain one is, and gradients are float32."""
     head.float()

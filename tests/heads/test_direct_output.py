@@ -12,7 +12,7 @@ from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.heads.conftest import assert_formula, assert_near_in_bf16
+from tests.heads.conftest import assert_formula, assert_near_in_bf16, make_batch
 from tests.language_models import head_parts, language_model
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
@@ -43,10 +43,8 @@ def head() -> Head:
 
 
 @pytest.fixture
-def batch() -> tuple[Tensor, Tensor]:
-    random = torch.Generator().manual_seed(6)
-    hidden_TBD = torch.randn(T, B, E + OUT, generator=random, dtype=torch.float64)
-    return hidden_TBD, torch.randint(V, (T, B), generator=random)
+def batch(head) -> tuple[Tensor, Tensor]:
+    return make_batch(head, T, B)
 
 
 def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:

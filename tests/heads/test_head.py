@@ -32,7 +32,7 @@ from lmkit.heads.transforms import (
     SoftCap,
 )
 from lmkit.runs.names import name_of, place_of
-from tests.heads.conftest import E, assert_formula, make_batch, make_head
+from tests.heads.conftest import E, assert_formula, assert_logit_range, make_batch, make_head
 from tests.language_models import head_parts
 
 T, B = 5, 4
@@ -120,12 +120,7 @@ def test_logit_range_is_that_of_all_logits(pair):
     head = make_head(*pair, rows=3)
     hidden_TBD, _ = make_batch(head, T, B)
     logits = head.mixture(hidden_TBD).context_NKE @ head.decoder_weight.T + head.decoder_bias
-    found = head.logit_range(hidden_TBD)
-    assert len(found) == 6
-    for name, x in (("logits", logits), ("transformed_logits", head.transform(logits))):
-        for measure in ("min", "mean", "max"):
-            expected = getattr(x, measure)().detach()
-            torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
+    assert_logit_range(head, hidden_TBD, logits)
 
 
 @pytest.mark.parametrize("transform", [Identity(), nn.Dropout(0.3)])

@@ -18,9 +18,11 @@ from lmkit.heads.transforms import Identity
 from tests.heads.conftest import (
     TRANSFORMS,
     assert_formula,
+    assert_logit_range,
     assert_near_in_bf16,
     both_losses,
     loss_and_grads,
+    make_batch,
     plain_nll,
     relative_error,
 )
@@ -72,9 +74,7 @@ def make_mixtape(
 
 @pytest.fixture
 def batch() -> tuple[Tensor, Tensor]:
-    random = torch.Generator().manual_seed(8)
-    hidden_TBD = torch.randn(T, B, D, generator=random, dtype=torch.float64)
-    return hidden_TBD, torch.randint(V, (T, B), generator=random)
+    return make_batch(make_mixtape(), T, B)
 
 
 def plain_log_probs(head: Mixtape, hidden_TBD: Tensor) -> Tensor:
@@ -152,12 +152,7 @@ def test_bf16_autocast_is_near_and_the_gradients_are_float32(batch):
 
 def test_logit_range_is_that_of_all_logits(batch):
     head = make_mixtape("gss")
-    logits = head.logits(batch[0]).detach()
-    found = head.logit_range(batch[0])
-    for name, x in (("logits", logits), ("transformed_logits", head.transform(logits))):
-        for measure in ("min", "mean", "max"):
-            expected = getattr(x, measure)()
-            torch.testing.assert_close(found[f"{name}_{measure}"], expected, rtol=1e-10, atol=1e-12)
+    assert_logit_range(head, batch[0], head.logits(batch[0]))
 
 
 def test_what_cannot_be_is_refused_by_name():

@@ -1,6 +1,7 @@
 """Which finished runs a user means."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,6 +32,14 @@ def runs(tmp_path_factory, make_run) -> Path:
     return root
 
 
+def filled(value: object, runs: Path) -> Any:
+    """A value with the folder of runs, or the name of one, in its place."""
+    if isinstance(value, list):
+        return [filled(each, runs) for each in value]
+    (mos,) = runs.glob("wt2_*")
+    return value.format(runs, mos=mos.name) if isinstance(value, str) else value
+
+
 @pytest.mark.parametrize(
     ("value", "meant"),
     [
@@ -47,23 +56,12 @@ def runs(tmp_path_factory, make_run) -> Path:
         ("{} head.transform.c:-1.5 seed:1", ["gss 1", "mos_gss 1"]),
         (["{}/wt2_*", "two"], ["mos_gss 1", "softmax 2"]),
         (["{} head:gss", "{} seed:1 head:gss"], ["gss 1", "gss 2"]),
+        ("{mos}", ["mos_gss 1"]),
+        (["{}/{mos}", "{}/{mos}/../wt2_*"], ["mos_gss 1"]),
     ],
 )
 def test_every_way_to_say_runs(runs, value, meant):
-    value = [each.format(runs) for each in value] if isinstance(value, list) else value.format(runs)
-    assert labels(select_runs("run", value, str(runs))) == meant
-
-
-def test_a_run_is_meant_by_its_name(runs):
-    (path,) = runs.glob("wt2_*")
-    assert labels(select_runs("run", path.name, str(runs))) == ["mos_gss 1"]
-
-
-def test_a_run_is_meant_by_its_folder_and_comes_once(runs):
-    (path,) = runs.glob("wt2_*")
-    selection = select_runs("run", [str(path), str(path / "..") + "/wt2_*"])
-    assert [run.folder.path.name for run in selection.runs] == [path.name]
-    assert selection.runs[0].folder.read_config()["name"] == "wt2_mos_gss"
+    assert labels(select_runs("run", filled(value, runs), str(runs))) == meant
 
 
 def test_what_does_not_count_is_left_out_with_the_reason(runs):
@@ -116,11 +114,13 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{}/" + 300 * "x", "selects no run"),
         ("{} seed:9", "selects no finished run: penn_softmax-.*: it has not finished$"),
         ("{} seed:8", "selects no finished run: penn_softmax-.*: result.json is damaged"),
+        *((value, r"^b must name runs") for value in (None, [], [1], [" "])),
+        (["{}", "nowhere"], r"^b=nowhere selects no run"),
     ],
 )
 def test_what_means_no_run_is_one_line_naming_the_option(runs, value, error):
     with pytest.raises(UserError, match=error) as raised:
-        select_runs("b", value.format(runs), str(runs))
+        select_runs("b", filled(value, runs), str(runs))
     assert str(raised.value).startswith("b")
     assert "\n" not in str(raised.value)
 
@@ -135,17 +135,6 @@ def test_a_filter_takes_the_value_that_its_message_offers(tmp_path, make_run):
     assert {"optimizer.weight_decay:1.0e-06", "patience:null"} < offered
     for each in [*offered, "optimizer.weight_decay:1e-6", "optimizer.weight_decay:0.000001"]:
         assert len(select_runs("run", f"{tmp_path} {each}").runs) == 1
-
-
-@pytest.mark.parametrize("value", [None, [], [1], [" "]])
-def test_what_is_no_text_is_refused(value):
-    with pytest.raises(UserError, match=r"^b must name runs"):
-        select_runs("b", value)
-
-
-def test_each_entry_of_a_list_must_mean_a_run(runs):
-    with pytest.raises(UserError, match=r"^b=nowhere selects no run"):
-        select_runs("b", [str(runs), "nowhere"])
 
 
 @pytest.fixture

@@ -33,13 +33,13 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
 
 
-def test_workers_count_a_points_attempts_together(sweep_of, attempts, quick):
+def test_workers_train_each_point_once_and_count_its_attempts_together(sweep_of, attempts, quick):
     """With one retry a failing point is started twice, however many try it."""
-    sweep = sweep_of("crashes", "ok")
+    sweep = sweep_of("crashes", *["0.4"] * 5)
     together(3, lambda: run_points(sweep, sweep.manifest.points, [{}], lambda text: None))
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)  # and one who comes later
-    assert [len(each) for each in attempts(sweep)] == [2, 1]
-    assert states(sweep) == ["failed", "finished"]
+    assert [len(each) for each in attempts(sweep)] == [2] + [1] * 5
+    assert states(sweep) == ["failed"] + ["finished"] * 5
 
 
 def test_attempts_that_end_at_once_are_all_counted(sweep_of):
@@ -156,13 +156,6 @@ def test_a_point_killed_at_its_very_end_has_finished(sweep_of, attempts):
     assert states(sweep) == ["finished"]
     assert [len(each) for each in attempts(sweep)] == [1]
     assert not sweep.run_folder(sweep.manifest.points[0]).lock.exists()
-
-
-def test_two_sweeps_over_the_same_points_train_each_once(sweep_of, attempts, quick):
-    sweep = sweep_of(*["0.4"] * 5)
-    together(2, lambda: run_points(sweep, sweep.manifest.points, [{}], lambda text: None))
-    assert states(sweep) == ["finished"] * 5
-    assert [len(each) for each in attempts(sweep)] == [1] * 5
 
 
 def together(number: int, work) -> None:

@@ -37,11 +37,6 @@ def test_an_option_that_a_run_cannot_honour_is_refused_by_name(option, value, co
         check_options({option: value})
 
 
-def test_an_option_that_is_left_out_has_its_default(tmp_path):
-    without = trained(tmp_path, *TINY, "~trainer.accelerator", "~trainer.precision")
-    assert without.path == trained(tmp_path, *TINY).path
-
-
 def test_every_other_option_is_lightnings_own():
     trainer = Trainer(accelerator="cpu", log_every_n_steps=7, detect_anomaly=True, max_epochs=3)
     assert (trainer.log_every_n_steps, trainer.max_epochs) == (7, 3)
@@ -56,8 +51,10 @@ def last(folder: RunFolder) -> dict:
 
 def test_a_limited_run_that_goes_on_equals_one_that_was_never_stopped(tmp_path):
     limited = (*TINY, "+trainer.limit_train_batches=3")
-    trained(tmp_path / "stopped", *limited, "max_epochs=1")
+    left_out = ("~trainer.accelerator", "~trainer.precision")  # which then have their defaults
+    stopped = trained(tmp_path / "stopped", *limited, *left_out, "max_epochs=1")
     resumed = trained(tmp_path / "stopped", *limited, "max_epochs=3")
+    assert resumed.path == stopped.path
     whole = trained(tmp_path / "whole", *limited, "max_epochs=3")
     assert last(resumed)["global_step"] == 9
     assert resumed.read_result().metrics == whole.read_result().metrics

@@ -33,7 +33,7 @@ from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.trainer import Trainer
-from lmkit.training.triggers import Trigger
+from lmkit.training.triggers import Never, Trigger
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.language_models import language_model, tied_head
 
@@ -179,3 +179,9 @@ def fit(
         return Finished(model, switch, trainer, data, records, folder.last)
 
     return train
+
+
+@pytest.fixture(scope="session")
+def plain_run(fit: Callable[..., Finished]) -> Finished:
+    """Four epochs without averages; tests leave it as it is."""
+    return fit(Never(), 4)

@@ -45,12 +45,11 @@ def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_onc
         assert callback.run.signals.at_once == is_last
 
 
-def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):
-    run = fit(Never(), 4)
-    ppls = [report["valid/ppl"] for report in run.records.reports]
-    kept = load_checkpoint(run.checkpoint)["callbacks"]["EpochEnd"]
+def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(plain_run):
+    ppls = [report["valid/ppl"] for report in plain_run.records.reports]
+    kept = load_checkpoint(plain_run.checkpoint)["callbacks"]["EpochEnd"]
     assert (kept["best_ppl"], kept["best_epoch"]) == (min(ppls), 1 + ppls.index(min(ppls)))
-    best = load_checkpoint(run.checkpoint.with_name("best.ckpt"))
+    best = load_checkpoint(plain_run.checkpoint.with_name("best.ckpt"))
     assert best["epoch"] + 1 == kept["best_epoch"]
 
 
@@ -64,7 +63,9 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, tmp_path):
         fit(AtEpoch(1), 2, resume=old)
 
 
-def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(fit):
+def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(
+    fit, plain_run, tmp_path_factory
+):
     told: list[tuple[int, float]] = []
 
     def after(epoch: int, row) -> None:
@@ -75,6 +76,9 @@ def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resume
     with pytest.raises(ValueError, match="given up") as ended:
         fit(Never(), 4, after_epoch=after)
     del ended
-    whole = fit(Never(), 4)
-    assert told == [(i, whole.records.reports[i - 1]["valid/ppl"]) for i in (1, 2)]
+    assert told == [(i, plain_run.records.reports[i - 1]["valid/ppl"]) for i in (1, 2)]
     assert torch.isfinite(torch.tensor(told)).all()
+    left = tmp_path_factory.getbasetemp().glob("run*/checkpoints/last.ckpt")
+    latest = max(left, key=lambda path: path.stat().st_mtime_ns)
+    resumed = fit(Never(), 4, resume=latest).records
+    assert resumed.reports == plain_run.records.reports[2:]

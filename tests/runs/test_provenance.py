@@ -31,23 +31,17 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return package
 
 
-@pytest.mark.parametrize(
-    ("name", "dirty"),
-    [
-        *((name, True) for name in ("package/__init__.py", "package/new.py")),
-        *((name, True) for name in ("conf/train.yaml", "conf/new.yaml")),
-        # no code of the package
-        *((name, False) for name in ("my_conf/mine.yaml", "parts/head.py", ".gitignore", "notes")),
-    ],
-)
-def test_a_checkout_is_dirty_where_its_code_has_changed(
-    checkout: Path, name: str, dirty: bool
-) -> None:
-    clean = {"commit": git(checkout, "rev-parse", "HEAD"), "dirty": False}
-    assert git_revision(checkout) == clean
-    (checkout.parent / name).parent.mkdir(exist_ok=True)
-    (checkout.parent / name).write_text("# changed\n")
-    assert git_revision(checkout) == clean | {"dirty": dirty}
+def test_a_checkout_is_dirty_where_its_code_has_changed(checkout: Path) -> None:
+    top = checkout.parent
+    clean = {"commit": git(top, "rev-parse", "HEAD"), "dirty": False}
+    code = ["package/__init__.py", "package/new.py", "conf/train.yaml", "conf/new.yaml"]
+    for name in [*code, "my_conf/mine.yaml", "parts/head.py", ".gitignore", "notes"]:
+        assert git_revision(checkout) == clean
+        (top / name).parent.mkdir(exist_ok=True)
+        (top / name).write_text("# changed\n")
+        assert git_revision(checkout) == clean | {"dirty": name in code}, name
+        git(top, "checkout", "-q", ".")
+        git(top, "clean", "-fdq")
 
 
 def test_package_installed_inside_another_checkout(checkout: Path) -> None:

@@ -49,9 +49,10 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
 
     def ask() -> None:
         wait_for((lock.parent / "e-000000000000" / "attempts").exists)
-        for number in numbers:
-            os.kill(worker, number)
+        os.kill(worker, numbers[0])
+        for number in numbers[1:]:
             time.sleep(0.5)
+            os.kill(worker, number)
 
     asking = threading.Thread(target=ask)
     asking.start()

@@ -176,9 +176,10 @@ def hyperparameters(config: dict) -> dict:
 def expected_hyperparameters(name: str, published: dict) -> dict:
     tables = published["sm_hyperparameters"]
     corpus, _, head = name.partition("_")
-    softmax_like = "softmax_ss_gss_plif" if not _is_like_mos(head) else "mos_moc"
+    is_like_mos = head.startswith(("mos", "moc", "awd_lstm_mos")) or "dagger" in head
+    kind = "mos_moc" if is_like_mos else "softmax_ss_gss_plif"
     expected = {"embedding_noise": 0.0} | tables["common"]
-    expected |= tables[softmax_like][CORPORA[corpus][0]]
+    expected |= tables[kind][CORPORA[corpus][0]]
     if "dagger" in head:
         sizes = published["table5_fair_comparison"][head]
         expected |= {key: sizes[key] for key in ("emb_dim", "hidden_dim", "out_dim")}
@@ -186,10 +187,6 @@ def expected_hyperparameters(name: str, published: dict) -> dict:
     if head == "awd_lstm_mos_hyperparameters":
         expected |= {"out_dim": expected["emb_dim"]}
     return {key: float(value) for key, value in expected.items()}  # YAML reads 1e-6 as text
-
-
-def _is_like_mos(head: str) -> bool:
-    return head.startswith(("mos", "moc", "awd_lstm_mos")) or "dagger" in head
 
 
 @pytest.mark.realdata

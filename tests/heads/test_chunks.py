@@ -220,9 +220,9 @@ def test_a_plain_weight_is_multiplied_in_its_dtype_under_autocast_too(with_gradi
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
-def test_on_a_gpu_deterministic_and_as_on_a_cpu(mixture_kind, transform_kind, monkeypatch):
+def test_on_a_gpu_deterministic_and_as_on_a_cpu(pair, monkeypatch):
     monkeypatch.setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
-    head = make_head(mixture_kind, transform_kind, rows=4)
+    head = make_head(*pair, rows=4)
     hidden_TBD, targets_TB = make_batch(head, T, B)
     expected = loss_and_grads(head, hidden_TBD, targets_TB)
     head.cuda()

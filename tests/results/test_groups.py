@@ -59,10 +59,6 @@ def test_of_copies_of_a_run_one_that_can_be_read_whole_counts(tmp_path, make_run
     assert left_out == {"copy": f"the head and seed of {run.name}"}
 
 
-def ended_by_a_callback(content):
-    content["budget"] |= {"stopped": "callback", "epochs": 2}
-
-
 @pytest.mark.parametrize(
     ("how", "edit", "labels"),
     [
@@ -73,7 +69,7 @@ def ended_by_a_callback(content):
         ),
         (
             {},
-            ended_by_a_callback,
+            lambda c: c["budget"].update(stopped="callback", epochs=2),
             {"Softmax (not ended by a callback)": 2, "Softmax (ended by a callback)": 1},
         ),
         (

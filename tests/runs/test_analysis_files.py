@@ -11,8 +11,7 @@ from lmkit.runs.folder import RunFolder
 
 @pytest.fixture
 def run(tmp_path) -> RunFolder:
-    tmp_path.joinpath("run").mkdir()
-    return RunFolder(tmp_path / "run")
+    return RunFolder(tmp_path)
 
 
 def write(run: RunFolder, stem: str, kind: str, **content: object) -> Path:

@@ -23,8 +23,7 @@ MEASURES = {"press_rank": 2, "effective_rank": {"0.001": None}}
 
 @pytest.fixture
 def run(tmp_path) -> RunFolder:
-    tmp_path.joinpath("run").mkdir()
-    return RunFolder(tmp_path / "run")
+    return RunFolder(tmp_path)
 
 
 def test_what_is_written_is_read(run):

@@ -33,13 +33,6 @@ def tokens() -> Tensor:
     return torch.randint(V, (T, B))
 
 
-def random_state(*dims: int) -> list[tuple[Tensor, Tensor]]:
-    return [
-        (torch.rand(1, B, d, dtype=torch.float64) - 0.5, torch.randn(1, B, d, dtype=torch.float64))
-        for d in dims
-    ]
-
-
 def test_layers_are_torch_nn_lstms_of_the_same_weights():
     model = trunk()
     tokens_TB = tokens()
@@ -103,7 +96,7 @@ def test_weights_for_a_gpu_are_views_of_one_buffer_in_cudnns_order():
 def test_units_that_stay_at_zero_change_nothing(inputs, units):
     layer = LSTMLayer(inputs, units, 0.0).double()
     x_TBD = torch.randn(T, B, inputs, dtype=torch.float64, requires_grad=True)
-    (state,) = random_state(units)
+    state = tuple(torch.randn(2, 1, B, units, dtype=torch.float64))
     weights = list(layer.parameters())
     results = []
     for output, (h, c) in (layer(x_TBD, state), layer._by_cudnn(x_TBD, state, weights)):

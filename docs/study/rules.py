@@ -42,7 +42,7 @@ def asked_for(folder: Path) -> list[str]:
                 for _, head in on_it.groupby(["label", "rms"], dropna=False)
                 if head.loc[head["seed"] == rule["choosing"], "rate"].nunique() > 1
             ]
-            if len(heads) < of["heads"]:
+            if sum("learnt curve" not in head["label"].iloc[0] for head in heads) < of["heads"]:
                 where = [] if trunk is None else [f"trunk.of={folder / trunk}"]
                 words = ["lmkit", "train", f"multirun_sweeps={sweep}", *where, f"runs_dir={folder}"]
                 commands[0].append(shlex.join(words))
@@ -70,7 +70,7 @@ def kind_of(trunk: str | None) -> str | None:
 
 
 def missing_rates(head: pd.DataFrame, ladder: list[float], choosing: int) -> Iterator[str]:
-    """While the best rate of a head is an edge of those tried: a run at the next rate beyond it."""
+    """Runs at the rates beside a head's best one that were not tried."""
     first = head[head["seed"] == choosing].sort_values("valid_ppl")
     for _, tried in first.groupby("module.transform_lr", dropna=False):
         best = tried.iloc[0]

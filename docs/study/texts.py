@@ -58,12 +58,11 @@ def read(runs: Path | str) -> pd.DataFrame:
     return table.assign(trunk_name=trunk, rms=rms, label=labels, rate=rate)
 
 
-def at_best_rate(runs: pd.DataFrame, device: str | None = "cuda") -> pd.DataFrame:
+def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
     perplexity with the first seed, among the rates with the most of the other seeds: a new best
     rate does not count before it has its seeds. Where the first seed trained none, another trunk
-    chose the rate. Of a seed that a CPU and a GPU trained alike, the run on that `device`; None:
-    both.
+    chose the rate. Of a seed that a CPU and a GPU trained alike, the GPU's run.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
     of = runs.groupby(alike, dropna=False).ngroup()
@@ -74,11 +73,9 @@ def at_best_rate(runs: pd.DataFrame, device: str | None = "cuda") -> pd.DataFram
     first = first[runs["seed"] == FIRST_SEED].sort_values(["lacks", "valid_ppl"]).groupby("of")
     is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]
-    if device is None:
-        return best
-    is_on_it = best["device_kind"] == device
+    on_gpu = best["device_kind"] == "cuda"
     seeds = best.groupby([*alike, "seed"], dropna=False).ngroup()
-    return best[is_on_it | ~seeds.isin(seeds[is_on_it])]
+    return best[on_gpu | ~seeds.isin(seeds[on_gpu])]
 
 
 def fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -122,7 +119,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60]),
         "by_slopes": _by_slopes(on_softmax[on_softmax["max_epochs"] == 60]),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
-        "fixed_cpus": _cpus(kept[kept["trunk_of"].notna() & kept["head.decoder_rank"].isna()]),
+        "fixed_cpus": _cpus(table[table["trunk_of"].notna()]),
         "whole_cpus": _cpus(whole),
     }
     return known | _on_fixed_trunks(kept) | _of_whole(whole) | _averaged_at_30(kept)
@@ -199,13 +196,15 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     `at_30_rank`, how far log P is from the nearest softmax, `at_30_distance`, by how many per cent
     its perplexity is higher, `at_30_price`, and how many words are never the likeliest, `never`. Of
     seeds that a CPU and a GPU trained, how many per cent the CPU's perplexities are higher,
-    `at_30_higher`, and the differences of heads with the CPU's runs, and with both, `at_30_with`.
+    `at_30_higher`; with the tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
-    devices = {"cpu": fresh(at_best_rate(runs, "cpu")), "both": fresh(at_best_rate(runs, None))}
-    on_both = devices["both"].pivot_table("test_ppl", ["label", "seed"], "device_kind")
-    higher = 100 * (on_both["cpu"] / on_both["cuda"] - 1)
+    on_both = fresh(runs).pivot_table("test_ppl", ["label", "rate", "seed"], "device_kind")
+    higher = 100 * (on_both["cpu"] / on_both["cuda"] - 1).dropna()
+    is_layer = runs["label"] == "tanh layer (83)"
+    at_5 = runs[is_layer & (runs["rate"] == 5) & (runs["device_kind"] == "cuda")]
+    with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
     table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
@@ -218,8 +217,8 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_percent": found["percent"],
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
-        "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f}",
-        "at_30_with": {name: _of_pairs(of)[0]["percent"] for name, of in devices.items()},
+        "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f} (mean {higher.mean():.1f})",
+        "at_30_at_5": _of_pairs(with_5)[0]["percent"],
         "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": f"{min(never)} to {max(never)}",
@@ -331,7 +330,8 @@ def _of_pairs(runs: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], dict[str, 
         base = test["Softmax"] if "Softmax" in (a, b) else test[b]
         pair = f"{a} − {b}"
         found["minus"][pair] = interval(mean, low, high, 2 if abs(mean) > 0.1 else 3)
-        found["percent"][pair] = interval(*(100 * end / base for end in (mean, low, high)), 1)
+        percent = 100 * np.array([mean, low, high]) / base
+        found["percent"][pair] = interval(*percent, 1 if abs(percent[0]) > 0.1 else 2)
         if b == "Softmax":
             found["lowest"][a] = 100 * low / base
         if a < b:

@@ -15,8 +15,12 @@ AGAIN = "the same command resumes from what was saved"
 BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as rich has it
 
 
-# what may be a bug in lmkit; anything else is a failure of disks, file servers, permissions, limits
-_BUGS = {None, errno.EBADF, errno.EEXIST, errno.EINVAL, errno.EISDIR, errno.ENOENT, errno.ENOTDIR}
+# what may be a bug in lmkit, or a reader that has gone (`quiet_when_unread`); anything else is a
+# failure of disks, file servers, permissions, limits
+_RAISED = {
+    *(None, errno.EPIPE, errno.EBADF, errno.EINVAL),
+    *(errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
+}
 
 
 @contextmanager
@@ -39,7 +43,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     except StopRequested as asked:
         _end(str(asked), "" if asked.where else again, asked.code)
     except OSError as error:
-        if error.errno in _BUGS:
+        if error.errno in _RAISED:
             raise
         sys.exit(f"error: {error.filename or 'a file, or the output'}: {error.strerror}")
 

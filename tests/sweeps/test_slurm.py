@@ -19,7 +19,7 @@ from tests.waiting import wait_for
 
 def slurm(**options: object) -> Slurm:
     section = OmegaConf.load(CONFIGS / "hydra" / "launcher" / "slurm.yaml")
-    section._target_ = "lmkit.sweeps.slurm.Slurm"
+    section._target_ = section.pop("trains")
     return instantiate(OmegaConf.merge(section, options))
 
 

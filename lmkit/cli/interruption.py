@@ -17,7 +17,7 @@ BROKEN_PIPE_STATUS = 1  # exit status where nobody reads the output any more, as
 
 # what may be a bug in lmkit, or a reader that has gone (`quiet_when_unread`); anything else is a
 # failure of disks, file servers, permissions, limits
-_RAISED = {
+_LEFT_ALONE = {
     *(None, errno.EPIPE, errno.EBADF, errno.EINVAL),
     *(errno.EEXIST, errno.EISDIR, errno.ENOENT, errno.ENOTDIR),
 }
@@ -43,7 +43,7 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     except StopRequested as asked:
         _end(str(asked), "" if asked.where else again, asked.code)
     except OSError as error:
-        if error.errno in _RAISED:
+        if error.errno in _LEFT_ALONE:
             raise
         sys.exit(f"error: {error.filename or 'a file, or the output'}: {error.strerror}")
 

@@ -152,8 +152,8 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
     most = defined.budget.max_epochs
     if most is not None and done > most:
         raise UserError(
-            f"max_epochs={most}, but {defined.folder.path} has trained {done} epochs: give it "
-            f"{done} or more, or a name of its own"
+            f"max_epochs={most}, but {defined.folder.path} has trained {done} epochs: "
+            f"max_epochs={done} or more goes on, and another name= starts anew"
         )
     return last, f"resuming after step {content['global_step']:,}, in epoch {done + 1:,}"
 

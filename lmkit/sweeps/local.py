@@ -62,7 +62,7 @@ class Workers:
     """Runs nothing itself: `lmkit sweep work` trains the points, on any node."""
 
     def __init__(self) -> None:
-        """There are no options, which is told of one that is given."""
+        """Takes no options, so that one that is given is named."""
 
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
         work = typed(["sweep", "work", str(sweep.path)])

@@ -154,14 +154,8 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_pa
     line = ("--config-dir", "configs", "multirun_sweeps=mine")
     shown = ("--cfg", "hydra", "--package", "hydra.launcher")
     for launcher, expected in (
-        (
-            (),
-            "trains: lmkit.sweeps.local.Packed\nruns: 3\n",
-        ),
-        (
-            ("hydra/launcher=slurm",),
-            "trains: lmkit.sweeps.slurm.Slurm\n",
-        ),
+        ((), "trains: lmkit.sweeps.local.Packed\nruns: 3\n"),
+        (("hydra/launcher=slurm",), "trains: lmkit.sweeps.slurm.Slurm\n"),
     ):
         lmkit("train", *line, *launcher, *shown)
         assert expected in capsys.readouterr().out

@@ -21,7 +21,7 @@ from lmkit.cli import entry, reproduce
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction import running
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.stop_signals import StopRequested
+from lmkit.runs.stop_signals import STOPPED, StopRequested
 from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config
 from tests.claims.conftest import Lmkit
@@ -177,6 +177,15 @@ def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     assert "multirun_sweeps=two has failed" in refused(*LINE, *launcher)
     ((*_, config_dir, folder),) = commands
     assert commands[0][-7:] == [*launcher, config_dir, folder]
+
+
+@pytest.mark.usefixtures("my_conf")
+def test_nothing_follows_a_sweep_that_was_stopped(lmkit, monkeypatch):
+    commands: list[list[str]] = []
+    monkeypatch.setattr(running, "run_command", lambda words: commands.append(words) or STOPPED)
+    with pytest.raises(SystemExit) as ended:
+        lmkit(*LINE)
+    assert (ended.value.code, len(commands)) == (STOPPED, 1)
 
 
 def test_a_mistake_is_one_line(refused, monkeypatch):

@@ -60,7 +60,7 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
     assert "epoch 4 of 4" in again
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
     folder.result.unlink()  # as if it had been stopped after its last epoch
-    assert "has trained 4 epochs: give it 4 or more" in refused("train", *LINE)
+    assert "has trained 4 epochs: max_epochs=4 or more goes on" in refused("train", *LINE)
 
 
 @pytest.mark.parametrize(

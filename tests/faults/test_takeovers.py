@@ -172,28 +172,25 @@ def test_damaged_metrics_of_a_run_without_a_checkpoint_begin_anew(undisturbed, t
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)), None])
-def test_the_damaged_configuration_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("config", r"the run's command restores it from a checkpoint$"),
+        ("identity", r"run the same command again$"),
+    ],
+)
+def test_a_damaged_file_of_a_finished_run_is_restored(undisturbed, tmp_path, name, told, content):
     config, folder = copied(undisturbed, tmp_path)
-    trained = folder.read_config()
-    folder.config.unlink()
+    path, read = getattr(folder, name), getattr(folder, f"read_{name}")
+    trained = read()
+    path.unlink()
     if content is not None:
-        folder.config.write_bytes(content)
-    with pytest.raises(UserError, match=r"the run's command restores it from a checkpoint$"):
-        folder.read_config()
+        path.write_bytes(content)
+    with pytest.raises(UserError, match=told):
+        read()
     start(config, 1).join()
-    assert folder.read_config() == trained
+    assert read() == trained
     assert not list(tmp_path.glob("*.lock"))
-
-
-@pytest.mark.parametrize("content", [b"{}", None])
-def test_the_damaged_identity_of_a_finished_run_is_restored(undisturbed, tmp_path, content):
-    config, folder = copied(undisturbed, tmp_path)
-    known = folder.read_identity()
-    folder.identity.unlink()
-    if content is not None:
-        folder.identity.write_bytes(content)
-    run(config)
-    assert folder.read_identity() == known
 
 
 def test_a_configuration_that_no_checkpoint_has_is_said_to_be_lost(undisturbed, tmp_path, capsys):

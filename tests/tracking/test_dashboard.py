@@ -22,7 +22,10 @@ from tests.tracking.conftest import CONFIG, NAMES
 @pytest.fixture
 def sweep(tmp_path) -> SweepFolder:
     shared = ["head/mixture=none", "seed=1"]
-    lines = [[f"+head.transform.k={k}", *shared, f"sweep.trial={k}"] for k in (2, 3)]
+    lines = [
+        [f"+head.transform.k={k}", f"trigger={trigger}", *shared, f"sweep.trial={k}"]
+        for k, trigger in ((2, "none"), (3, "at_epoch"))
+    ]
     points = [Point(line[0], line, f"toy-{i}", "toy", 3, None) for i, line in enumerate(lines)]
     saved = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, points))
     saved.save()

@@ -38,4 +38,7 @@ class OwnLauncher(Launcher):
         from lmkit.cli.entry import config_reader
         from lmkit.sweeps.multirun import launch
 
-        return launch(self.train, self._loader, self._config, job_overrides, config_reader())
+        follows = initial_job_idx > 0
+        return launch(
+            self.train, self._loader, self._config, job_overrides, config_reader(), follows
+        )

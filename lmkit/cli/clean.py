@@ -17,7 +17,6 @@ from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import counted
 from lmkit.runs.folder import FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held
-from lmkit.runs.names import FINETUNE
 from lmkit.runs.retention import KEEPS, bytes_freed, bytes_on_disk, locks_beside, tidy
 from lmkit.runs.selection import Selection, select_runs
 from lmkit.runs.sweep_folder import points_asked_for
@@ -31,8 +30,8 @@ Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of
 lmkit report takes them.
 
 All files that hold results stay. So do the checkpoints of a run that has not finished, that is in
-use, that a sweep is to train further, or whose finetuning beside it has not finished. Restoring
-removed checkpoints takes training again.""",
+use, that a sweep is to train further, or that an unfinished run beside it finetunes or has as its
+fixed trunk. Restoring removed checkpoints takes training again.""",
     {
         "keep": Option(
             "best",
@@ -54,7 +53,7 @@ removed checkpoints takes training again.""",
 CONTEXTS = "contexts"  # in the place of runs
 FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process is using it"
-STARTED = "an unfinished finetuning starts from its best.ckpt"
+STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
 
 
 @ends_in_one_line("the same command resumes")
@@ -94,7 +93,7 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
 
 def _stays(runs: Sequence[FinishedRun], keep: str) -> dict[Path, str]:
     """The folders of runs that are left as they are, and why."""
-    starts = _starts_of_finetunings(runs) if keep == "none" else ()
+    starts = _starts_of_others(runs) if keep == "none" else ()
     needed = dict.fromkeys(starts, STARTED) | dict.fromkeys(_to_go_further(runs), FURTHER)
     needed |= {run.folder.path.resolve(): IN_USE for run in runs if is_held(run.folder.lock)}
     selected = {run.folder.path.resolve() for run in runs}
@@ -113,14 +112,14 @@ def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
     return further
 
 
-def _starts_of_finetunings(runs: Iterable[FinishedRun]) -> set[Path]:
-    """The folders of the runs that unfinished finetunings beside them started from."""
+def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:
+    """The folders of the runs that unfinished ones beside them start from."""
     starts = set[Path]()
     for runs_dir in {run.folder.path.parent for run in runs}:
-        for folder in map(RunFolder, runs_dir.glob(f"*{FINETUNE}-*")):
+        for folder in map(RunFolder, runs_dir.iterdir()):
             if folder.state() == "unfinished":
                 with suppress(UserError):  # a damaged one cannot resume
-                    if (start := folder.started_from()) is not None:
+                    if (start := folder.starts_from()) is not None:
                         starts.add(start)
     return starts
 

@@ -172,13 +172,16 @@ class RunFolder:
             raise UserError(f"{self.config} is damaged: it holds no options; {_RESTORED}")
         return config
 
-    def started_from(self) -> Path | None:
-        """The folder of the run that this one finetunes; None if it finetunes none. A folder of
-        that name beside this run comes first: both may have been moved since.
+    def starts_from(self) -> Path | None:
+        """The folder of the run whose best.ckpt this one resumes with: that which it finetunes, or
+        its fixed trunk. None without one. A folder of that name beside this run comes first: both
+        may have been moved since.
 
         Raises: UserError when `config.yaml` is missing or damaged.
         """
-        start = self.read_config().get("finetuned_from")
+        config = self.read_config()
+        data = config.get("data", {})
+        start = config.get("finetuned_from") or (data if "weights_sha256" in data else None)
         if start is None:
             return None
         folder = Path(start["folder"])

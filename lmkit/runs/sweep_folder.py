@@ -3,8 +3,8 @@
 <runs_dir>/sweeps/<name>/
     manifest.json              the points, each with its overrides; a checksum is verified
     logs/<run>.log             what the run's process printed, one attempt after another
-    failures/<run>.<n>.json    the n-th failed attempt at a point, until the sweep's command is
-                               typed again or the point has finished
+    failures/<run>.<n>.json    the n-th failed attempt at a point, until a command of the sweep asks
+                               for it again or the point has finished
     failures/<run>.claim       who is at an attempt, until it is counted; of a process that was
                                killed, until the sweep's command is typed again
     slurm.sh                   the script of its last array of SLURM jobs
@@ -129,19 +129,29 @@ class SweepFolder:
             f"runs_dir=FOLDER says where the runs are, and lmkit train --multirun begins a sweep"
         )
 
-    def save(self) -> None:
-        """Writes the manifest, replacing that of an earlier command. Forgets failures, and the
-        claims of processes that have died.
+    def save(self, adds: bool = False) -> None:
+        """Writes the manifest, replacing that of an earlier command. Forgets the failures of its
+        points, and the claims of processes that have died.
+
+        Args:
+            adds: keep the other points of the manifest that is there, of earlier batches.
 
         Raises: UserError when it cannot be written.
         """
         for folder in (self.path / "logs", self.path / "failures"):
             make_folder(folder)
+        points = self.manifest.points
         with self._only_writer() as lock:
+            if adds:
+                now = {point.run for point in points}
+                before = [p for p in _read(self.path / MANIFEST).points if p.run not in now]
+                self.manifest = replace(self.manifest, points=before + points)
             self._write(lock)
-        for file in (self.path / "failures").iterdir():
-            if file.suffix == ".json" or not is_held(file):
-                file.unlink(missing_ok=True)
+        for point in points:
+            self.forget_failures(point)
+        for claim in (self.path / "failures").glob("*.claim"):
+            if not is_held(claim):
+                claim.unlink(missing_ok=True)
 
     def forget(self, runs: Collection[str]) -> None:
         """Removes the points with these runs from the manifest; the runs stay.

@@ -175,12 +175,14 @@ def launch(
     config: DictConfig,
     lines: Sequence[Sequence[str]],
     reader: ConfigReader,
+    follows: bool,
 ) -> list[JobReturn]:
     """Trains the runs with these overrides as points of a sweep: what lmkit's launchers do for
     another sweeper.
 
     Args:
         config: composed for the sweep itself, with Hydra's own section.
+        follows: on an earlier batch of the same sweep.
 
     Returns: of each line its valid perplexity, or why it failed; None where it is yet to be
         trained elsewhere.
@@ -188,8 +190,9 @@ def launch(
     Raises: UserError for what is wrong with one of them; StopRequested on a signal.
     """
     sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
-    sweep.save()
-    train(sweep, sweep.manifest.points)
+    batch = sweep.manifest.points
+    sweep.save(adds=follows)
+    train(sweep, batch)
     return [_job(sweep, point) for point in points]
 
 

@@ -142,16 +142,20 @@ def test_clean_leaves_what_a_damaged_file_is_restored_from(lmkit, three, capsys,
     assert checkpoints(damaged) == {"best.ckpt"}
 
 
-def test_clean_leaves_what_a_finetuning_goes_on_from(three, tmp_path, printed):
-    start, finetuning = three[0], RunFolder(tmp_path / "runs/toy_finetune-0123456789ab")
-    finetuning.path.mkdir()
-    of_start = {"finetuned_from": {"folder": str(start.path)}}
-    finetuning.config.write_bytes(checked(yaml.safe_dump(of_start).encode()))
-    named_alike = RunFolder(tmp_path / "runs/mine_finetune-0123456789ab")  # and finetunes nothing
-    named_alike.path.mkdir()
-    named_alike.config.write_bytes(checked(b"seed: 1\n"))
+def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
+    start, trunk, _ = three
+    of_each = {
+        "toy_finetune": {"finetuned_from": {"folder": str(start.path)}},
+        "head": {"data": {"folder": f"runs/{trunk.path.name}", "weights_sha256": "ab"}},
+        "mine_finetune": {"seed": 1, "data": {}},  # named alike, and finetunes nothing
+    }
+    for name, config in of_each.items():
+        other = RunFolder(tmp_path / f"runs/{name}-0123456789ab")
+        other.path.mkdir()
+        other.config.write_bytes(checked(yaml.safe_dump(config).encode()))
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
-    assert "left as it is: 1 run: an unfinished finetuning starts from" in shown
-    assert [checkpoints(each) for each in three] == [{"best.ckpt", "last.ckpt"}, set(), set()]
+    assert "left as it is: 2 runs: an unfinished run finetunes it, or has it" in shown
+    both = {"best.ckpt", "last.ckpt"}
+    assert [checkpoints(each) for each in three] == [both, both, set()]
     printed("clean", "runs", "dry_run=false")
     assert checkpoints(start) == {"best.ckpt"}

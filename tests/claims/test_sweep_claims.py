@@ -108,12 +108,15 @@ class Told(Callback):
 
 
 def test_lmkits_launchers_go_with_sweepers_of_hydras(lmkit, runs, refused):
-    packed = ("hydra/launcher=packed", "hydra.launcher.runs=2")
-    bad = ("trunk.num_layers=2,0", "hydra/sweeper=basic", *packed)
+    packed = ("hydra/sweeper=basic", "hydra/launcher=packed", "hydra.launcher.runs=2")
+    bad = ("trunk.num_layers=2,0", *packed)
     assert "trunk.num_layers must be" in refused("train", *SWEEP, *bad)
     assert not runs()
-    lmkit("train", *SWEEP, "seed=1,2", "hydra/sweeper=basic", *packed)
+    # the second batch asks for the first seed again
+    lmkit("train", *SWEEP, "seed=1,2,1", *packed, "hydra.sweeper.max_batch_size=2")
     assert [run.state() for run in runs()] == ["finished", "finished"]
+    points = SweepFolder.find("mine", "runs").manifest.points
+    assert sorted(point.run for point in points) == sorted(run.path.name for run in runs())
 
 
 def test_a_sweeper_of_hydras_is_told_the_valid_perplexity(lmkit, run, tmp_path):

@@ -29,6 +29,26 @@ def test_failures_are_read_back_and_counted(sweep: SweepFolder) -> None:
     assert sweep.failure(point) == replace(FAILURE, attempts=2)
 
 
+def test_another_command_of_the_name_forgets_only_what_it_asks_for(sweep: SweepFolder) -> None:
+    (point,) = sweep.manifest.points
+    sweep.record_failure(point, FAILURE)
+    other = replace(point, run="toy-1")
+    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()
+    assert sweep.failure(point) == FAILURE
+    sweep.save()
+    assert sweep.failure(point) is None
+
+
+def test_a_batch_adds_to_those_before(sweep: SweepFolder) -> None:
+    (point,) = sweep.manifest.points
+    larger, other = replace(point, max_epochs=2), replace(point, run="toy-1")
+    batch = SweepFolder(sweep.path, replace(sweep.manifest, points=[other]))
+    for points, there in (([other], [point, other]), ([larger], [other, larger])):
+        SweepFolder(sweep.path, replace(sweep.manifest, points=points)).save(adds=True)
+        batch.reread()
+        assert batch.manifest.points == there
+
+
 @pytest.mark.parametrize("content", ["", "{}", '{"reason": 1, "log_tail": []}', "[" * 10**5])
 def test_a_damaged_failure_counts(sweep: SweepFolder, content: str) -> None:
     (point,) = sweep.manifest.points

@@ -36,7 +36,7 @@ def keep(runs: Path, kept: Path) -> None:
         if _is_trunk(run, kept) and best.exists() and not copy.exists():
             content = load_checkpoint(best)
             content["lmkit"]["config"] = without_folders(content["lmkit"]["config"])
-            copy.parent.mkdir()
+            copy.parent.mkdir(exist_ok=True)
             write_tensors(copy, content)
     print(f"kept: {count} more runs")
 

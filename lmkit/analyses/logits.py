@@ -60,11 +60,13 @@ class Logits(OfContexts):
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
-        for label, record, _ in measured:
+        from lmkit.presentation.figures import looks
+
+        for (label, record, _), look in zip(measured, looks(), strict=False):
             curve = cast(LogitsRecord, record).curve
-            axes.plot(curve["logit"], curve["transformed"], label=label)
+            axes.plot(curve["logit"], curve["transformed"], label=label, **look)
         ends = axes.get_xlim()
-        axes.plot(ends, ends, "k:", linewidth=1)
+        axes.plot(ends, ends, "C7:", linewidth=1)
         axes.set(xlabel="logit", ylabel="transformed logit", xlim=ends)
         axes.legend(fontsize="small")
 

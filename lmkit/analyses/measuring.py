@@ -54,9 +54,8 @@ def measure_runs(
     for folder in runs:
         name = folder.path.name
         try:
-            for place in (folder.analysis, folder.spectra):
-                if place.is_dir() and not os.access(place, os.W_OK):
-                    raise UserError(f"{place} cannot be written: the result would be lost")
+            if folder.analysis.is_dir() and not os.access(folder.analysis, os.W_OK):
+                raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
             before = _result(folder)
             run = load_run(
                 folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
@@ -102,8 +101,7 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
                 stride=source.stride,
                 threads=threads,
             )
-            for place in (folder.analysis, folder.spectra):
-                make_folder(place)
+            make_folder(folder.analysis)
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
                 _require_no_other_model(folder, checkpoint)

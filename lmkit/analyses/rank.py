@@ -132,12 +132,14 @@ class Rank(OfContexts):
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
-        for label, record, arrays in measured:
+        from lmkit.presentation.figures import looks
+
+        for (label, record, arrays), look in zip(measured, looks(), strict=False):
             found, values = cast(Ranks, record), arrays["singular_values"]
             floor = found.spectrum["resolution"] * values[0]
             resolved = values[values > floor]
             index = np.arange(1, len(resolved) + 1)
-            (line,) = axes.plot(index, resolved / values[0], label=label)
+            (line,) = axes.plot(index, resolved / values[0], label=label, **look)
             axes.axhline(
                 found.spectrum["press_tolerance"], color=line.get_color(), ls=":", linewidth=1
             )

@@ -88,9 +88,11 @@ class Truncation(OfContexts):
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
-        for label, record, _ in measured:
+        from lmkit.presentation.figures import looks
+
+        for (label, record, _), look in zip(measured, looks(), strict=False):
             found = cast(Truncations, record)
-            axes.plot(found.ranks, found.divergence, marker=".", label=label)
+            axes.plot(found.ranks, found.divergence, marker=".", label=label, **look)
         axes.set(xscale="log", xlabel="rank k", ylabel="KL, nats a context")
         axes.set_yscale("symlog", linthresh=1e-4)
         axes.set_ylim(bottom=0)

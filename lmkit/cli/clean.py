@@ -117,10 +117,10 @@ def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:
     starts = set[Path]()
     for runs_dir in {run.folder.path.parent for run in runs}:
         for folder in map(RunFolder, runs_dir.iterdir()):
-            if folder.state() == "unfinished":
-                with suppress(UserError):  # a damaged one cannot resume
-                    if (start := folder.starts_from()) is not None:
-                        starts.add(start)
+            # a damaged one cannot resume; another user's may not be readable
+            with suppress(UserError, PermissionError):
+                if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:
+                    starts.add(start)
     return starts
 
 

@@ -5,6 +5,7 @@ of its docstring.
 """
 
 import atexit
+import gc
 import importlib
 import os
 import signal
@@ -36,6 +37,7 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and shuts down cleanly on a signal."""
+    gc.set_threshold(50_000, 20, 20)  # imports make objects by the million, and no garbage
     open_outputs()
     try:
         with stopping_in_order(), quiet_when_unread(), ends_in_one_line():

@@ -49,7 +49,7 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
         given_up = train_here(sweep, left[start:] + left[:start], [{}])
-        sweep.reread()
+        sweep = SweepFolder.find(str(sweep.path), ".")  # a later command may have replaced it
         again = {p.run for p in left if p.run in given_up and sweep.failure(p) is None}
         seen |= {(point.run, point.budget) for point in left if point.run not in again}
     attempted = [point for point in sweep.manifest.points if sweep.failure(point)]

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
+from hydra.types import RunMode
 from omegaconf import DictConfig
 
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
@@ -81,10 +82,13 @@ def main(config: DictConfig) -> float:
     plain = plain_config(config)  # before the overrides are read: it names one that has no value
     for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
     for_sweeps += ["dry_run=true"] if config.dry_run else []
+    if hydra.mode != RunMode.MULTIRUN:  # otherwise a launcher has started this run
+        launchers = ("hydra/launcher", "hydra.launcher")
+        for_sweeps += [o for o in hydra.overrides.hydra if option_of(o).startswith(launchers)]
     if for_sweeps:
         raise UserError(
-            f"{for_sweeps[0]} is for sweeps of lmkit's own sweeper: give multirun_sweeps=NAME or "
-            f"--multirun; lmkit describe shows what a single run would train"
+            f"{for_sweeps[0]} is for sweeps: give multirun_sweeps=NAME or --multirun; lmkit "
+            f"describe shows what a single run would train"
         )
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run again

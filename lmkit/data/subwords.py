@@ -64,7 +64,7 @@ class Subwords(Tokenizer):
     @cached_property
     def prefix(self) -> tuple[int, ...]:
         """The special tokens that it puts before a text when it may: BOS, `[CLS]`, several."""
-        encoded = self._tokenizer.encode("a", add_special_tokens=True)
+        encoded = self._encoding("a", with_special=True)
         marked = zip(encoded.ids, encoded.special_tokens_mask, strict=True)
         return tuple(index for index, _ in takewhile(lambda each: each[1], marked))
 
@@ -110,7 +110,9 @@ class Subwords(Tokenizer):
         return ids
 
     def within_line(self, text: str) -> str:
-        return text if text[:1].isspace() else f" {text}"
+        # some tokenizers put a blank before a text themselves
+        adds_one = self.encode("a a").tolist() == 2 * self.encode("a").tolist()
+        return text if adds_one or text[:1].isspace() else f" {text}"
 
     def text(self, ids: Sequence[int]) -> str:
         return self._tokenizer.decode(list(ids), skip_special_tokens=False)
@@ -129,8 +131,12 @@ class Subwords(Tokenizer):
         begins = name.startswith("▁") and not plain.startswith(" ")
         return ("▁" if begins else "") + (plain.translate(_SHOWN) or name)
 
-    def _encoding(self, text: str) -> tokenizers.Encoding:
-        return self._tokenizer.encode(text, add_special_tokens=False)
+    def _encoding(self, text: str, with_special: bool = False) -> tokenizers.Encoding:
+        """Raises: UserError for what the tokenizer has no token for, not even an unknown one."""
+        try:
+            return self._tokenizer.encode(text, add_special_tokens=with_special)
+        except Exception as error:  # the library raises nothing more special
+            raise UserError(f"the tokenizer cannot read the text: {error}") from None
 
 
 def padded(names: Sequence[str], num_rows: int) -> tuple[str, ...]:
@@ -144,7 +150,7 @@ def saved_file(folder: str) -> bytes:
     Raises: UserError naming data.tokenizer_of when there is none.
     """
     try:
-        return (Path(folder).expanduser() / FILE).read_bytes()
+        return Path(os.path.expanduser(folder), FILE).read_bytes()
     except OSError:
         raise UserError(
             f"data.tokenizer_of={folder} has no {FILE}; "
@@ -158,7 +164,7 @@ def saved_subwords(folder: str) -> Subwords:
     try:
         return Subwords.of_json(content.decode())
     except Exception as error:  # the library raises nothing more special
-        reason = str(error).splitlines()[0]
+        reason = str(error).partition("\n")[0]
         raise UserError(f"{Path(folder) / FILE} cannot be read: {reason}") from None
 
 

@@ -77,7 +77,7 @@ class SplitFiles:
                 f"data.root is not set: give the folder with {self._relative('train')} in it as "
                 f"data.root=FOLDER{environment}{self._download_hint()}"
             )
-        return Path(self.root).expanduser() / self._relative(split)
+        return Path(os.path.expanduser(self.root), self._relative(split))
 
     def _relative(self, split: str) -> str:
         return str(Path(self.folder) / f"{split}{self.suffix}")
@@ -187,7 +187,8 @@ class TextFiles(SplitFiles):
         try:
             loaded = datasets.load_from_disk(str(folder))
         except Exception as error:  # whatever the library and those below it raise
-            raise UserError(f"{folder} cannot be read: {str(error).splitlines()[0]}") from None
+            reason = str(error).partition("\n")[0]
+            raise UserError(f"{folder} cannot be read: {reason}") from None
         has_splits = isinstance(loaded, datasets.DatasetDict)
         if has_splits:
             names = _NAMES.get(split, (split,))

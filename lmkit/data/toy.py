@@ -18,8 +18,8 @@ indices in the order of the text: the word before the last one, the last one. Al
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
-from typing import NamedTuple
+from functools import cache, cached_property, lru_cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -118,6 +118,19 @@ def _draw(probs_NV: np.ndarray, random: np.random.RandomState) -> np.ndarray:
     thresholds_N = random.random_sample(len(probs_NV)) * cumulative_NV[:, -1]
     words_N: np.ndarray = (cumulative_NV < thresholds_N[:, None]).sum(axis=1)
     return words_N
+
+
+@lru_cache(16)  # runs of a folder share them too
+def random_text(num_tokens: int, stream: int, chunk: int, **language: Any) -> np.ndarray:
+    """Draws sentences of `random_language(**language)`, `chunk` at a time: int64 (num_tokens,)."""
+    random = random_stream(language["seed"], stream)
+    parts: list[np.ndarray] = []
+    missing = num_tokens
+    while missing > 0:
+        wanted = math.ceil(missing / language["sentence_length"])
+        parts.append(random_language(**language).sentences(min(wanted, chunk), random))
+        missing -= len(parts[-1])
+    return np.concatenate(parts)[:num_tokens]
 
 
 GENERATOR_VERSION = 1  # raised whenever the same parameters would give other texts
@@ -228,15 +241,6 @@ class ToyLanguage(Corpus):
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:
         return {
-            split: self._generate(self.num_tokens[split], random_stream(self.seed, stream))
+            split: random_text(self.num_tokens[split], stream, self._chunk, **self._language)
             for stream, split in enumerate(SPLITS, 1)
         }
-
-    def _generate(self, num_tokens: int, random: np.random.RandomState) -> np.ndarray:
-        parts: list[np.ndarray] = []
-        missing = num_tokens
-        while missing > 0:
-            wanted = math.ceil(missing / self.sentence_length)
-            parts.append(self._distribution.sentences(min(wanted, self._chunk), random))
-            missing -= len(parts[-1])
-        return np.concatenate(parts)[:num_tokens]

@@ -31,6 +31,8 @@ def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
     Raises: UserError with the object's own complaint, or the reason why it cannot be made.
     """
     factory = factory_of(section, option)
+    if given := sorted(parts.keys() & factory.keywords.keys()):
+        raise UserError(f"{_within(option, given[0])} cannot be set: lmkit gives it itself")
     try:
         made: object = factory(**parts)
     except InstantiationException as error:

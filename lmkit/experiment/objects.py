@@ -179,9 +179,12 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
         embedding_weight=embedding_weight,
         chunk_mb=section.get("chunk_mb"),
     )
-    # "loss" stands in configurations of earlier runs
-    shared = ("mixture", "transform", "tie_weights", "loss", "chunk_mb", "start")
+    shared = ("mixture", "transform", "tie_weights", "chunk_mb")
     own = {key: value for key, value in section.items() if key not in shared}
+    # the first is trunk=fixed's, the second of earlier runs; a user's class may have its own
+    for option, values in (("start", ("fresh", "trunk")), ("loss", ("chunked", "plain"))):
+        if own.get(option) in values:
+            del own[option]
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
     head = make(own, "head", Head, parts=parts)

@@ -9,7 +9,7 @@ import pandas as pd
 
 from lmkit.presentation.tables import DASH, decimal
 
-_SIGNS = str.maketrans({"−": "$-$", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}"})
+_SIGNS = str.maketrans({"−": "$-$", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}", "ρ": r"$\rho$"})
 _ESCAPED = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}

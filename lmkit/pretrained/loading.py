@@ -34,7 +34,11 @@ class LoadedPretrained(NamedTuple):
     windows: StrideWindows
 
     def windows_of(self, tokens: np.ndarray) -> StrideWindows:
-        """Other tokens in windows of the same size."""
+        """Other tokens in windows of the same size.
+
+        Raises: UserError for a token that the model has no row for.
+        """
+        _require_rows(tokens, len(self.model.head.decoder_bias))
         windows = self.windows
         return StrideWindows(tokens, windows.window, windows.stride, windows.prefix)
 
@@ -126,11 +130,20 @@ def load_pretrained(
         longest = getattr(config.get_text_config(), "max_position_embeddings", None)
         sizes = window_and_stride(window, stride, longest, tokenized.prefix)
         windows = StrideWindows(tokenized.tokens, *sizes, tokenized.prefix)
+        _require_rows(tokenized.tokens, config.get_text_config().vocab_size)
         body = _body(transformers, config, where)
         model = pretrained_model(body, next(iter(windows)).inputs_TB[:, 0])
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedPretrained(checkpoint, model, tokenized, windows)
+
+
+def _require_rows(tokens: np.ndarray, num_rows: int) -> None:
+    if tokens.size and tokens.max() >= num_rows:
+        raise UserError(
+            f"its tokenizer cuts the token {tokens.max()} out of the text, and the model has "
+            f"{num_rows:,} rows: they do not belong together"
+        )
 
 
 @contextmanager

@@ -153,7 +153,8 @@ def _read(text: str) -> str:
     if not path.is_file():
         raise UserError(f"text={text} is no file")
     try:
-        content = path.read_bytes().decode("utf-8")  # ends of lines stay as they are
+        # ends of lines stay as they are
+        content = path.read_bytes().decode("utf-8").removeprefix("\ufeff")
     except UnicodeDecodeError as error:
         raise UserError(f"text={text} is no text in UTF-8: byte {error.start:,}") from None
     if not content.strip():

@@ -1,9 +1,11 @@
 """The contents of the page, in order."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 from matplotlib.figure import Figure
@@ -11,12 +13,14 @@ from matplotlib.figure import Figure
 from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
 from lmkit.presentation.figures import house_style
+from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import DASH, counted
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
 from lmkit.results.against import against_baseline
 from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
+from lmkit.runs.analysis_files import analysis_stems
 from lmkit.runs.folder import RunFolder
 
 _CODE = {
@@ -102,7 +106,8 @@ def _of_runs(
 def _models(
     models: Sequence[RunFolder], analyses: Sequence[type[Analysis]], left_out: dict[str, str]
 ) -> PageSection:
-    folders = {folder.path.name: folder.path for folder in models}
+    names = told_apart(folder.path.name for folder in models)
+    folders = dict(zip(names, (folder.path for folder in models), strict=True))
     of_models, drawn = measurements(folders, analyses, left_out, every_text=True)
     lead = "Bits per byte compare on one text; ranks at equal contexts and vocabularies alone."
     return PageSection("models", "Pretrained models", lead, of_models, drawn)
@@ -135,7 +140,11 @@ def measurements(
         tables.append(_table(kind, found))
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")
-            kind.draw(drawn.subplots(), found)
+            try:
+                kind.draw(drawn.subplots(), found)
+            except Exception as error:  # arrays may be missing, and a user's class raise anything
+                left_out[f"{kind.name}, its figure"] = f"it cannot be drawn: {error!r}"
+                continue
             figures.append(PageFigure(kind.name, kind.title, kind.caption, drawn))
     return tables, figures
 
@@ -184,19 +193,38 @@ def _setting(
     ]
     if (varied := over_option.over_options(runs)) is not None:
         figures.append(varied)
-    folders = {label: Path(run["folder"]) for label, run in shown.items()}
-    of_analyses, drawn = measurements(folders, analyses, left_out)
+    of_analyses: list[PageTable] = []
+    for kind in analyses:
+        found, drawn = measurements(_measured_runs(kind, shown, runs), [kind], left_out)
+        of_analyses += found
+        figures += drawn
     title = str(runs["setting_title"].iloc[0])
     count = f"{counted(len(runs), 'run')} of {counted(runs['group'].nunique(), 'group')}"
     failed = runs.loc[runs["is_failed"], "label"].unique()
-    lead = f"{count}; a group's runs differ only in their seed."
+    lead = f"{count}; a group's runs differ only in their seed"
+    by_group = runs.groupby("group")
+    mixed = [name for name in ("device_kind", "threads") if (by_group[name].nunique() > 1).any()]
+    lead += f", some also in {' and '.join(mixed)}." if mixed else "."
     first = runs.iloc[0]  # of a fixed trunk's contexts, the tokenizer is that of their text
     if {first.get("data.tokenizer"), first.get("data.text.tokenizer")} & {"bpe", "hf"}:
         lead += " Perplexities are per subword."
     if len(failed):
         lead += f" Failed, in groups of their own: {', '.join(failed)}."
     every = [*tables.groups(runs, against, beside), *of_analyses]
-    return PageSection(_key(title), title, lead, every, [*figures, *drawn])
+    return PageSection(_key(title), title, lead, every, figures)
+
+
+def _measured_runs(
+    kind: type[Analysis], shown: Mapping[str, pd.Series[Any]], runs: pd.DataFrame
+) -> dict[str, Path]:
+    """Of each head the run that is shown, or, where `kind` did not measure it, another seed's."""
+    found = {}
+    for label, run in shown.items():
+        alike = runs.loc[runs["group"] == run["group"], "folder"]
+        folders = [Path(folder) for folder in (run["folder"], *alike)]
+        has = (folder for folder in folders if analysis_stems(RunFolder(folder), kind.name))
+        found[label] = next(has, folders[0])
+    return found
 
 
 def _last_lines(runs: pd.DataFrame, alone: Sequence[str]) -> list[str]:

@@ -16,7 +16,8 @@ from lmkit.results.against import LEVEL
 from lmkit.results.stats import correlation
 
 RULE = (
-    "Each head stands at its own best learning rate on valid, the baseline too. A cell has the "
+    "Each head, trained as most heads of its setting, stands at its own best learning rate on "
+    "valid, the baseline too; those trained otherwise are folded away below. A cell has the "
     "difference of the means over seeds from the baseline's test perplexity, Welch's 95 % interval "
     "and the same difference on valid. It is coloured where Holm's p (of Welch's, over this table) "
     f"is below {LEVEL:g}. r is Pearson's of log Press rank and test perplexity: a point is a head "

@@ -85,7 +85,8 @@ def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) 
     for group, row in against[against["baseline"].isin(against.index)].iterrows():
         found = ten_seeds(by_seed[group], by_seed[row["baseline"]], reported)
         if found is not None:
-            theirs = printed.get(beside["experiment"].get(group))
+            is_theirs = against.loc[row["baseline"], "head"] == "Softmax"
+            theirs = printed.get(beside["experiment"].get(group)) if is_theirs else None
             in_print = "" if theirs is None else f" (published: {p_text(theirs)})"
             said.append(f"{row['head_label']} {p_text(found.p_student)}{in_print}")
             base = against.loc[row["baseline"], "head_label"]  # of all the same

@@ -57,7 +57,8 @@ def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     a, b = with_options(a, options), with_options(b, options)
     both = pd.concat([a, b])
     found = []
-    for option in (*options, *BUDGET, "trunk", "data.train_tokens"):
+    of_machine = ("device_kind", "threads", "code.torch")
+    for option in (*options, *BUDGET, "trunk", "data.train_tokens", *of_machine):
         if option not in a or option not in b:  # of another class, which is told
             continue
         values = [", ".join(sorted(set(map(value_text, each[option])))) for each in (a, b)]

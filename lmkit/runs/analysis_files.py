@@ -76,11 +76,14 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
     """
     path = analysis_file(run, stem)
     try:
-        content = read_json(path, schema_version, MEASURE_AGAIN)
+        content = parse_json(path.read_bytes())
     except FileNotFoundError:
         return None
-    # another is of an analysis whose name begins alike
-    return content if content.get("kind") == kind else None
+    except (OSError, ValueError):
+        content = None  # damaged, which `read_json` says
+    if isinstance(content, dict) and content.get("kind", kind) != kind:
+        return None  # of an analysis whose name begins alike, which has versions of its own
+    return read_json(path, schema_version, MEASURE_AGAIN)
 
 
 def analyses_in(folder: RunFolder) -> tuple[dict[str, Content], dict[str, str]]:

@@ -45,7 +45,7 @@ def this_process() -> Holder:
         token=os.urandom(8).hex(),
         host=socket.gethostname(),
         boot_id=_read("/proc/sys/kernel/random/boot_id"),
-        pid_namespace=_read_link("/proc/self/ns/pid"),
+        pid_namespace=Path("/proc/self/ns/pid").resolve().name,
         pid=os.getpid(),
         started=_started(os.getpid()) or "",
         job_id=os.environ.get("SLURM_JOB_ID", ""),
@@ -115,12 +115,5 @@ def _uptime_s() -> float:
 def _read(path: str) -> str:
     try:
         return Path(path).read_text("utf-8", "replace").strip()
-    except OSError:
-        return ""
-
-
-def _read_link(path: str) -> str:
-    try:
-        return os.readlink(path)
     except OSError:
         return ""

@@ -226,7 +226,7 @@ def look_at(
         me: who asks; None: this process.
     """
     me = this_process() if me is None else me
-    now_s = _now_s(path.parent) if now_s is None else now_s
+    now_s = server_time_s(path.parent) if now_s is None else now_s
     read = _read(path)
     if read is None:
         return None
@@ -260,7 +260,7 @@ class Locks:
             self.names = frozenset(os.listdir(runs_dir))  # of all files, other than locks too
         except FileNotFoundError:
             self.names = frozenset()
-        self._now_s = _now_s(runs_dir)
+        self._now_s = server_time_s(runs_dir)
 
     def is_held(self, lock: Path) -> bool:
         """Whether a living process holds a lock in the folder, as far as can be told now."""
@@ -268,17 +268,18 @@ class Locks:
 
 
 def server_time_s(folder: Path) -> float:
-    """Now, in seconds since 1970, by the clock that stamps the files in `folder`.
-
-    Raises: OSError when no file can be made there.
+    """Now, in seconds since 1970, by the clock that stamps the files in `folder`; by this machine's
+    where no file can be made there.
     """
     probe = folder / f"{_PROBE}{os.urandom(8).hex()}.tmp"
-    descriptor = os.open(probe, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666)
     try:
-        return os.fstat(descriptor).st_mtime
+        with probe.open("xb") as file:
+            return os.fstat(file.fileno()).st_mtime
+    except OSError:
+        return time.time()
     finally:
-        os.close(descriptor)
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
 
 
 def remove_probes(folder: Path) -> None:
@@ -290,13 +291,6 @@ def remove_probes(folder: Path) -> None:
     """
     for probe in folder.glob(f"{_PROBE}*"):
         probe.unlink(missing_ok=True)
-
-
-def _now_s(folder: Path) -> float:
-    try:
-        return server_time_s(folder)
-    except OSError:  # no file can be made there
-        return time.time()
 
 
 def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_after_s: float) -> None:

@@ -81,6 +81,6 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
                 f"--multirun {option}={value.strip('[]')}"
             )
         elif part not in by_class:
-            chosen[part] = value.replace("/", "_")  # of a file in a subfolder
+            chosen[part] = value.strip("'\"").replace("/", "_")  # of a file in a subfolder
     parts = [value for value in chosen.values() if value not in _UNSAID]
     return "_".join([name, *parts])

@@ -167,13 +167,6 @@ class SweepFolder:
             if point.run in runs:
                 self.forget_failures(point)
 
-    def reread(self) -> None:
-        """Takes over the manifest in the folder, which a later command may have replaced.
-
-        Raises: UserError when it is missing or damaged.
-        """
-        self.manifest = _read(self.path / MANIFEST)
-
     def ask_to_stop(self) -> None:
         """Makes the sweep's current launchers and workers stop, on any node.
 

@@ -116,8 +116,8 @@ def _shares(spectra: pd.DataFrame) -> pd.DataFrame:
     """The share of singular values that are 0 or near it, and the smallest over the largest."""
     values = spectra.groupby([*POINT, "jacobian"], sort=False)["value"]
     shares = {
-        "zero": values.agg(lambda own: (own < ZERO * own.max()).mean()),
-        "near zero": values.agg(lambda own: (own < SMALL * (own**2).mean() ** 0.5).mean()),
+        "zero": values.agg(lambda own: (own <= ZERO * own.max()).mean()),
+        "near zero": values.agg(lambda own: (own <= SMALL * (own**2).mean() ** 0.5).mean()),
         "smallest / largest": values.min() / values.max(),
     }
     return pd.DataFrame(shares).groupby(POINT, sort=False).mean().reset_index()

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmkit.errors.user_error import UserError
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -119,12 +120,18 @@ class Backlog:
         self._end(point, "finished")
 
     def _has_ended(self, waiting: Waiting) -> bool:
-        point = waiting.point
-        if self._sweep.run_folder(point).finished_within(point.budget):
+        point, damaged = waiting.point, None
+        try:
+            has_finished = self._sweep.run_folder(point).finished_within(point.budget)
+        except UserError as error:  # its result is damaged: the other points are trained
+            has_finished, damaged = False, Failure(str(error), [], repeats=True)
+        if has_finished:
             self._end(point, "finished elsewhere" if waiting.was_held else "")
             return True
         failure = self._sweep.failure(point)
-        if failure is not None and self._sweep.is_given_up(failure):
+        if damaged is not None and failure is None:
+            failure = self._sweep.record_failure(point, damaged)
+        if failure is not None and (damaged or self._sweep.is_given_up(failure)):
             self._give_up(point, failure)
             return True
         return False

@@ -5,6 +5,7 @@ Any launcher of Hydra's takes the points of lmkit's sweeper; lmkit's launchers t
 sweeper.
 """
 
+import traceback
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -29,6 +30,7 @@ from lmkit.sweeps import axes, tables
 from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
+from lmkit.sweeps.processes import TAIL_LINES
 from lmkit.sweeps.status import Standing, estimate, standings
 
 
@@ -166,7 +168,10 @@ def _hand_over(
             try:
                 raise job.return_value
             except Exception as error:
-                sweep.record_failure(point, Failure(" ".join(str(error).split()), [], repeats=True))
+                reason = " ".join(str(error).split()) or type(error).__name__
+                is_bug = not isinstance(error, UserError)  # which keeps its traceback
+                lines = "".join(traceback.format_exception(error)).splitlines() if is_bug else []
+                sweep.record_failure(point, Failure(reason, lines[-TAIL_LINES:], repeats=True))
 
 
 def launch(

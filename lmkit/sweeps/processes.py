@@ -19,6 +19,7 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.backlog import Backlog, Say, Waiting
 
 POLL_S = 0.1
+LOOK_S = 3.0  # between two looks whether the sweep is to stop: many workers share a file server
 TAIL_LINES = 8  # of a log
 SAVE_S = 100.0  # for a run that was asked to stop
 INTERRUPT_S = 20.0  # for one that was interrupted
@@ -47,7 +48,7 @@ def run_points(
 
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
-    before = sweep.asked_to_stop_at()
+    before, look_at = sweep.asked_to_stop_at(), time.monotonic() + LOOK_S
     processes = _Processes(sweep, points, slots, say)
     with StopSignals() as signals:
         try:
@@ -55,9 +56,11 @@ def run_points(
                 if signals.requested:
                     say("its runs save and end; Ctrl-C again ends them at once")
                     raise StopRequested(signals.requested)
-                if sweep.asked_to_stop_at() != before:
-                    say("lmkit sweep stop: its runs save and end")
-                    raise StopRequested(signal.SIGTERM, by="lmkit sweep stop")
+                if time.monotonic() >= look_at:
+                    look_at = time.monotonic() + LOOK_S
+                    if sweep.asked_to_stop_at() != before:
+                        say("lmkit sweep stop: its runs save and end")
+                        raise StopRequested(signal.SIGTERM, by="lmkit sweep stop")
                 processes.start()
                 processes.collect()
                 time.sleep(POLL_S)

@@ -8,6 +8,7 @@ stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too
 import hashlib
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
@@ -67,7 +68,7 @@ class Slurm:
         array_parallelism: int,
         max_requeues: int,
         setup: Sequence[str],
-        extra: Mapping[str, str | int | bool],
+        extra: Mapping[str, str | int | bool] | None,
     ) -> None:
         for option, value, minimum in (
             ("time_min", time_min, 1),
@@ -80,7 +81,7 @@ class Slurm:
             require_count(f"hydra.launcher.{option}", value, minimum)
         if mem_gb is not None:
             require_positive("hydra.launcher.mem_gb", mem_gb)
-        if not isinstance(extra, Mapping):
+        if not isinstance(extra or {}, Mapping):
             raise UserError(
                 f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}"
             )
@@ -97,7 +98,7 @@ class Slurm:
             "mem": mem_gb and f"{round(mem_gb * 1024)}M",
             "requeue": True,
             "open-mode": "append",
-        } | dict(extra)
+        } | dict(extra or {})
 
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
         """Submits as many workers as there are points, less those that are queued or running.
@@ -105,9 +106,10 @@ class Slurm:
         Raises: UserError when SLURM takes none; the script can be submitted by hand.
         """
         file = sweep.path / "slurm.sh"
-        queued = len(jobs_of(sweep))
         number = min(len(points), self._most_jobs)
         replace_text(file, self.script(sweep, number))
+        # where SLURM does not answer, another array could make too many jobs
+        queued = len(_jobs(sweep)) if shutil.which("squeue") else 0
         if queued < number:
             array = _answer(["sbatch", "--parsable", f"--array=0-{number - queued - 1}", str(file)])
             workers = counted(number - queued, "worker")
@@ -148,9 +150,8 @@ def job_name(sweep: SweepFolder) -> str:
 
 def jobs_of(sweep: SweepFolder) -> list[str]:
     """The states of the sweep's jobs that are queued or running; none where SLURM is silent."""
-    command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
     try:
-        return _answer([*command, f"--name={job_name(sweep)}"]).split()
+        return _jobs(sweep)
     except UserError:
         return []
 
@@ -162,6 +163,11 @@ def cancel(sweep: SweepFolder) -> None:
     """
     if (sweep.path / "slurm.sh").exists():
         _answer(["scancel", f"--name={job_name(sweep)}", f"--user={os.getuid()}"])
+
+
+def _jobs(sweep: SweepFolder) -> list[str]:
+    command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
+    return _answer([*command, f"--name={job_name(sweep)}"]).split()
 
 
 def _answer(command: list[str]) -> str:

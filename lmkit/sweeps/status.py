@@ -58,9 +58,7 @@ def standings(sweep: SweepFolder, points: Sequence[Point] | None = None) -> list
     """The states of points of the sweep, in order.
 
     Args:
-        points: of the sweep; None: all.
-
-    Raises: UserError naming a file that is damaged.
+        points: of the sweep; None: all. One whose result is damaged has failed.
     """
     locks = Locks(sweep.runs_dir)
     every = sweep.manifest.points if points is None else points
@@ -92,7 +90,10 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
     folder = sweep.run_folder(point)
     state = standing(folder, locks)
     if state == "finished":
-        result = folder.read_result()
+        try:
+            result = folder.read_result()
+        except UserError as error:  # damaged: where the others stand is told all the same
+            return Standing(point, "failed", failure=Failure(str(error), [], repeats=True))
         if result.budget.suffices_for(point.budget):
             return _done(point, result)
         state = "unfinished"  # the point goes on with the run

@@ -58,7 +58,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
 class AdamW(torch.optim.AdamW):
     """AdamW (Loshchilov and Hutter 2019) with weight decay on matrices only.
 
-    Vectors (norms, parameters of a transform) and biases of any shape, whose names end in "bias",
+    Vectors (norms, a transform's slopes) and biases of any shape, whose names end in "bias",
     have their own group, without decay.
 
     Args:

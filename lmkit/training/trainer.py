@@ -104,10 +104,15 @@ class Trainer(pl.Trainer):
 
     def fit(self, *arguments: Any, **options: Any) -> None:
         """As Lightning's. Raises: UserError where a callback of Lightning's lacks a package, or
-        refuses an option only now, such as a metric that no run has.
+        refuses an option only now, such as a metric that no run has; where a GPU's memory is full.
         """
         try:
             super().fit(*arguments, **options)
+        except torch.cuda.OutOfMemoryError as error:
+            raise UserError(
+                f"{str(error).partition('. ')[0]}: choose a smaller head.chunk_mb or "
+                f"windows.batch_size, or trainer.precision=bf16-mixed"
+            ) from error
         except (RuntimeError, MisconfigurationException) as error:
             raiser = traceback.extract_tb(error.__traceback__)[-1].filename
             if "pytorch_lightning/callbacks" not in raiser:

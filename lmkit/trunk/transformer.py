@@ -170,7 +170,7 @@ class Transformer(LayeredTrunk):
     def forward(self, tokens_TB: Tensor, state: State) -> TrunkOutput:
         x = self.embedded(tokens_TB)
         layers = [x]
-        x = self.input_map(x)
+        x = self.input_map(x).to(x.dtype)  # autocast's is too coarse for the residual stream
         holds_S = F.pad(state[0][1], (0, len(tokens_TB)), value=True)  # the same in all layers
         places = Places(
             rotary_phases(len(holds_S), self.head_dim, self.embedding_weight),

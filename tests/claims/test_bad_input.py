@@ -18,15 +18,6 @@ SHORT = "data.train_tokens=300 data.valid_tokens=30 data.test_tokens=30"  # quic
 DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experiment=dialogue_soft"
 
 
-@pytest.fixture
-def dialogues(tmp_path: Path) -> str:
-    """A folder of dialogues, as an option."""
-    (tmp_path / "talks").mkdir()
-    for split in ("train", "valid", "test"):
-        (tmp_path / "talks" / f"{split}.tsv").write_text("1\ta\thello\n1\tb\thello\n" * 9)
-    return "data.root=talks"
-
-
 @pytest.mark.parametrize(
     ("arguments", "expected"),
     [
@@ -43,20 +34,22 @@ def dialogues(tmp_path: Path) -> str:
         ("conclusion.sample=1", "conclusion.sample"),
         ("callbacks.checkpoints=null", "callbacks.checkpoints"),
         ("callbacks.checkpoints.every_minutes=0", "callbacks.checkpoints.every_minutes"),
-        ("conclusion._target_=builtins.dict", "conclusion._target_"),
         ("+trainer.profiler=nonsense", "profiler"),
         ("+trainer.detect_anomaly=nonsense", "trainer.detect_anomaly"),
     ],
 )
 def test_a_refused_input_leaves_nothing_behind(
-    refused, tmp_path, tmp_path_factory, dialogues, monkeypatch, arguments, expected
+    refused, tmp_path, tmp_path_factory, monkeypatch, arguments, expected
 ):
     (tmp_path / "file").write_text("")
     monkeypatch.delenv("WANDB_API_KEY", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where W&B's keys are
     options = [*TINY, *arguments.split()]
     if arguments == "data=dialogue":
-        options = [arguments, dialogues]
+        (tmp_path / "talks").mkdir()
+        for split in ("train", "valid", "test"):
+            (tmp_path / "talks" / f"{split}.tsv").write_text("1\ta\thello\n1\tb\thello\n" * 9)
+        options = [arguments, "data.root=talks"]
     before = sorted(tmp_path.rglob("*"))
     assert expected in refused("train", *options)
     assert sorted(tmp_path.rglob("*")) == before
@@ -74,7 +67,8 @@ def test_what_an_experiment_brings_can_be_left_out(printed, refused, tmp_path):
         "    def forward(self, logits):\n        return logits + 0.01 * logits**3\n"
     )
     own = ("head/transform=gss", "head.transform._target_=mine.Cube")
-    assert "; ~head.transform.c leaves out what a file sets" in refused("train", *TINY, *own)
+    left_out = "it takes no options; ~head.transform.c leaves out what a file sets"
+    assert left_out in refused("train", *TINY, *own)
     without = ("~head.transform.c", "~head.transform.k")
     assert "Cube()" in printed("describe", *TINY, *own, *without)
 
@@ -91,12 +85,6 @@ SEARCHED = "hydra.searchpath=['file://my_conf']"
 NOT_UTF8 = (b"# caf\xe9", "my_conf/experiment/mine.yaml is not UTF-8 text: line 2; convert")
 
 
-@pytest.fixture
-def pythons_loader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(yaml, "SafeLoader", PYTHONS_LOADER)
-
-
-@pytest.mark.usefixtures("pythons_loader")
 @pytest.mark.parametrize(
     ("content", "expected"),
     [
@@ -110,7 +98,8 @@ def pythons_loader(monkeypatch: pytest.MonkeyPatch) -> None:
         NOT_UTF8,
     ],
 )
-def test_a_mistake_in_an_own_file_is_explained(refused, tmp_path, content, expected):
+def test_a_mistake_in_an_own_file_is_explained(refused, tmp_path, monkeypatch, content, expected):
+    monkeypatch.setattr(yaml, "SafeLoader", PYTHONS_LOADER)
     own_configs(tmp_path, experiment__mine=content)
     assert expected in refused("train", "--config-dir", "my_conf", "experiment=mine")
 
@@ -221,14 +210,12 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ),
         ("report runs=x out=2024", "out must be a text, but is 2024; quotes make a number a text"),
         ("report runs=x runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
-        ("compare a=x b=y runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
         ("study degenerate runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),
         ("finetune", "run is not set: give it as run=VALUE"),
         ("finetune run=nowhere", "run=nowhere selects no run: it is not a folder, a pattern that"),
         ("finetune run=nowhere lr=0", "lr must be greater than 0, but is 0"),
         ("finetune run=nowhere n=0", "n must be a whole number of at least 1, but is 0"),
         ("finetune run=nowhere patience=3", "there is no option patience; --help"),
-        ("evaluate run=KEPT method=cache method.weight=1", "method.weight must be at least 0 and"),
         ("evaluate run=KEPT search=true", "search=true: method=static has nothing to search; "),
         ("evaluate run=KEPT search_tokens=0", "search_tokens must be a whole number of at least 1"),
         ("evaluate run=KEPT method._target_=types.SimpleNamespace", "method._target_ must name a"),
@@ -256,7 +243,6 @@ def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
     ("line", "place"),
     [
         (("runs",), "runs"),
-        (("clean", "runs"), "runs"),
         (("sweep", "status", "mine"), "runs/sweeps/mine"),
     ],
 )

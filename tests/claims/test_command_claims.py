@@ -273,8 +273,6 @@ def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("overrides", "name"),
     [
-        ((), "toy"),
-        (("data=penn",), "penn"),
         (("data=text", "data.name=mine"), "mine"),
         (("experiment=penn_mos", "data=wikitext-2"), "penn_mos"),
     ],

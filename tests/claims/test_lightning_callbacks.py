@@ -61,7 +61,7 @@ def test_a_callback_that_changes_a_step_is_refused(name, options, reason):
         make_callbacks({"callbacks": {"theirs": section}}, None)
 
 
-@pytest.mark.parametrize("option", ["LIMIT_TRAIN_BATCHES", "MAX_EPOCHS", "NOTHING"])
+@pytest.mark.parametrize("option", ["LIMIT_TRAIN_BATCHES", "MAX_EPOCHS"])
 def test_trainer_options_in_the_environment_change_nothing(monkeypatch, option):
     monkeypatch.setenv(f"PL_TRAINER_{option}", "5")
     trainer = Trainer(accelerator="cpu")

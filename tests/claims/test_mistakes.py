@@ -37,7 +37,9 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("model.hidden=3", "Could not override 'model.hidden'; To append"),
         ("head/transform=gss head.transform.kk=1", "(did you mean head.transform.k?)"),
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
-        ("foo=3", "there is no option foo; --help lists all options"),
+        ("+windows.seed=7", "windows.seed cannot be set: lmkit gives it itself"),
+        ("stopping.epochs=3", "stopping.epochs is the option patience: set patience=3"),
+        ("hydra/launcher=slurm", "hydra/launcher=slurm is for sweeps: give multirun_sweeps=NAME"),
         ("~data", "data cannot be removed: choose another with data=NAME"),
         ("+trainer.precision=tf32", "An item is already at 'trainer.precision'; Either remove +"),
         ("logger=wandb logger.wandb.entity=us", "to your config use +logger.wandb.entity=us"),
@@ -55,11 +57,9 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("callbacks=[default,spectrums]", "'callbacks/spectrums'; callbacks= takes cuda_graphs"),
         ("+experiment=toy_transformer", "second choice; choose another with experiment=toy_trans"),
         ("size=small", "size= is no choice of this command; --help lists its options"),
-        ("trigger=200", "trigger=200 does not exist; there are at_epoch, "),
         ("callbacks=[default,cuda_graphs] trigger=null", "trigger=null does not exist; there are"),
         ("multirun_sweeps=no_such_sweep", "Could not find 'multirun_sweeps/no_such_sweep'; multi"),
         # values
-        ("optimizer.lr=0", "optimizer.lr must be greater than 0, but is 0"),
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
@@ -115,8 +115,6 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
         ("head.transform._target_=null", "must name a class as module.Class, but is None"),
         ("head.transform._target_=outside.NoModule", "nn.modules.module.Module, but makes a NoMod"),
         ("head.transform._target_=outside.Power", "head.transform.power is missing: set it with +"),
-        ("head.transform._target_=outside.Power +head.transform.powr=2", "transform.power?); it"),
-        ("head/transform=gss head.transform._target_=outside.Cube", "transform.c; it takes no"),
         ("head.transform._target_=outside.Power +head.transform.power=0", "transform: power is 0"),
         ("head.transform._target_=broken.Cube", "broken.Cube cannot be imported: division by zero"),
         ("trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer", "takes Trunk, but trunk gives LSTMLayer"),
@@ -135,10 +133,6 @@ from torch import nn
 
 class NoModule:
     pass
-
-class Cube(nn.Module):
-    def forward(self, logits):
-        return logits**3
 
 class Power(nn.Module):
     def __init__(self, power):

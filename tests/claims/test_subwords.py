@@ -3,7 +3,6 @@
 import math
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -164,20 +163,6 @@ def test_a_text_of_other_words_is_read_with_the_runs_own_subwords(place, monkeyp
     content = parse_json(file.read_bytes())
     assert not content["measured_on"]["is_own"]
     assert content["bits_per_byte"] > 0
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        (("data=toy", *BPE), "tokenizer"),
-        (("experiment=dialogue_softmax", "data.tokenizer=bpe"), "data.tokenizer must be one of"),
-        (("data=penn", "data.tokenizer=bpe"), "data.vocab_size must be a whole number"),
-    ],
-)
-def test_what_has_no_subwords_is_refused_by_name(
-    refused: Callable[..., str], options: tuple[str, ...], message: str
-):
-    assert message in refused("train", "logger=csv", *options)
 
 
 def test_a_run_of_subwords_that_goes_on_ends_with_the_same_bits(place, tmp_path):

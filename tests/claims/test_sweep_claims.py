@@ -82,7 +82,6 @@ def test_two_axes_that_mean_one_run_are_one_point(planned):
 @pytest.mark.parametrize(
     ("axes", "budget", "are"),
     [
-        (["max_epochs=10,5"], (10, None), "1 of them is"),
         (["max_epochs=5,null,10"], (None, None), "2 of them are"),
         (["patience=null,3"], (2, None), "1 of them is"),
         (["max_epochs=5,10", "patience=3,4"], (10, 4), "3 of them are"),

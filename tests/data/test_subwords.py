@@ -241,6 +241,7 @@ def test_pieces_of_the_llama_kind_keep_the_text(tmp_path):
     for text in (ODD, "see the sea\n", "ü"):
         assert ours.text(ours.encode(text)) == text
     assert ours.text([ours.line_end()]) == "\n"
+    assert ours.within_line("see the") == "see the"  # it puts a blank there itself
 
 
 def test_words_that_share_a_token_have_no_figures_a_word(tmp_path):
@@ -267,3 +268,6 @@ def test_what_is_no_tokenizer_is_named(tmp_path, folder):
         (tmp_path / "tokenizer.json").write_text(content)
         with pytest.raises(UserError, match=r"tokenizer\.json cannot be read: "):
             saved_in(folder, tmp_path).load()
+    made = tokenizers.Tokenizer(models.WordLevel({"a": 0}))  # without an unknown token
+    with pytest.raises(UserError, match=r"the tokenizer cannot read the text: WordLevel error"):
+        saved_in(folder, save(made, tmp_path / "words")).load()

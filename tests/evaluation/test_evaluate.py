@@ -1,6 +1,5 @@
 """The command on a finished run: what it writes, reuses and refuses."""
 
-import shutil
 from functools import cache
 
 import pytest
@@ -18,12 +17,6 @@ from lmkit.training.checkpoint_files import write_tensors
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
 DYNAMIC += ("method.decay_grid=[0.0,0.01]",)
 composed = cache(compose)
-
-
-@pytest.fixture
-def folder(toy_run, tmp_path) -> RunFolder:
-    """A copy of the finished run, for each test to write into."""
-    return RunFolder(shutil.copytree(toy_run.path, tmp_path / toy_run.path.name))
 
 
 def evaluated(folder: RunFolder, *overrides: str) -> dict:
@@ -46,22 +39,22 @@ def evaluated(folder: RunFolder, *overrides: str) -> dict:
     return content
 
 
-def test_static_is_the_result_of_training(folder):
-    result = folder.read_result().metrics
-    found = evaluated(folder)
+def test_static_is_the_result_of_training(toy_copy):
+    result = toy_copy.read_result().metrics
+    found = evaluated(toy_copy)
     assert found["ppl"] == result["test_ppl"]
     assert (found["num_tokens"], found["averaged"]) == (299, True)
-    assert evaluated(folder, "split=valid")["ppl"] == pytest.approx(result["valid_ppl"], rel=1e-6)
-    assert found["measured_on"]["sha256"] == folder.read_result().provenance["data_sha256"]
-    evaluated(folder, "checkpoint=last")
+    assert evaluated(toy_copy, "split=valid")["ppl"] == pytest.approx(result["valid_ppl"], rel=1e-6)
+    assert found["measured_on"]["sha256"] == toy_copy.read_result().provenance["data_sha256"]
+    evaluated(toy_copy, "checkpoint=last")
 
 
-def test_without_weight_or_steps_both_are_static(folder):
-    static = evaluated(folder)["ppl"]
-    assert evaluated(folder, "method=cache", "method.weight=0")["ppl"] == pytest.approx(static)
-    off = evaluated(folder, *DYNAMIC, "method.lr=0", "method.decay=0")
+def test_without_weight_or_steps_both_are_static(toy_copy):
+    static = evaluated(toy_copy)["ppl"]
+    assert evaluated(toy_copy, "method=cache", "method.weight=0")["ppl"] == pytest.approx(static)
+    off = evaluated(toy_copy, *DYNAMIC, "method.lr=0", "method.decay=0")
     assert off["ppl"] == pytest.approx(static)
-    assert evaluated(folder, *DYNAMIC, "method.lr=1e-3")["ppl"] != pytest.approx(static, rel=1e-4)
+    assert evaluated(toy_copy, *DYNAMIC, "method.lr=1e-3")["ppl"] != pytest.approx(static, rel=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -71,8 +64,8 @@ def test_without_weight_or_steps_both_are_static(folder):
         DYNAMIC,
     ],
 )
-def test_a_search_takes_the_best_point_on_valid(folder, arguments):
-    found = evaluated(folder, *arguments, "search=true", "search_tokens=120")
+def test_a_search_takes_the_best_point_on_valid(toy_copy, arguments):
+    found = evaluated(toy_copy, *arguments, "search=true", "search_tokens=120")
     points = found["search_points"]
     assert found["search_tokens"] == 120
     ppls = [point.pop("ppl") for point in points]
@@ -82,36 +75,36 @@ def test_a_search_takes_the_best_point_on_valid(folder, arguments):
     assert points[0].items() <= found["options"].items()
     # the values that were found, given by hand
     values = [f"method.{name}={value}" for name, value in points[0].items()]
-    again = evaluated(folder, *arguments, *values)
+    again = evaluated(toy_copy, *arguments, *values)
     assert again["ppl"] == found["ppl"]
     assert again["search_tokens"] is None
 
 
-def test_a_search_over_all_of_valid_ends_with_what_valid_itself_gives(folder):
-    found = evaluated(folder, *DYNAMIC, "search=true", "split=valid")
+def test_a_search_over_all_of_valid_ends_with_what_valid_itself_gives(toy_copy):
+    found = evaluated(toy_copy, *DYNAMIC, "search=true", "split=valid")
     assert found["search_tokens"] == found["num_tokens"] == 399
     assert found["ppl"] == pytest.approx(found["search_points"][0]["ppl"], rel=1e-12)
 
 
-def test_statistics_are_kept_and_mended(folder):
-    first = evaluated(folder, *DYNAMIC)["ppl"]
-    (file,) = folder.analysis.glob("gradients_*.pt")
+def test_statistics_are_kept_and_mended(toy_copy):
+    first = evaluated(toy_copy, *DYNAMIC)["ppl"]
+    (file,) = toy_copy.analysis.glob("gradients_*.pt")
     written = file.stat().st_mtime_ns
-    assert evaluated(folder, *DYNAMIC)["ppl"] == first
+    assert evaluated(toy_copy, *DYNAMIC)["ppl"] == first
     assert file.stat().st_mtime_ns == written
     content = torch.load(file, weights_only=True)
     for broken in (b"no checkpoint", file.read_bytes()[:100]):
         file.write_bytes(broken)
-        assert evaluated(folder, *DYNAMIC)["ppl"] == first
+        assert evaluated(toy_copy, *DYNAMIC)["ppl"] == first
         assert torch.load(file, weights_only=True)["key"] == content["key"]
     write_tensors(file, content | {"key": "another"})
-    assert evaluated(folder, *DYNAMIC)["ppl"] == first
-    evaluated(folder, *DYNAMIC, "method.batch_size=30")
-    assert len(list(folder.analysis.glob("gradients_*.pt"))) == 2
+    assert evaluated(toy_copy, *DYNAMIC)["ppl"] == first
+    evaluated(toy_copy, *DYNAMIC, "method.batch_size=30")
+    assert len(list(toy_copy.analysis.glob("gradients_*.pt"))) == 2
 
 
-def test_what_is_more_than_there_is_gets_refused(folder):
+def test_what_is_more_than_there_is_gets_refused(toy_copy):
     with pytest.raises(UserError, match="search_tokens=400 is more than the 399 predicted tokens"):
-        evaluated(folder, "method=cache", "search=true", "search_tokens=400")
+        evaluated(toy_copy, "method=cache", "search=true", "search_tokens=400")
     with pytest.raises(UserError, match=r"too short for 5000 columns; choose a smaller method\."):
-        evaluated(folder, "method=dynamic", "method.batch_size=5000")
+        evaluated(toy_copy, "method=dynamic", "method.batch_size=5000")

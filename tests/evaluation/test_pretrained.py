@@ -26,7 +26,6 @@ from lmkit.pretrained.source import find_checkpoints
 from lmkit.pretrained.windows import StrideWindows, TokenizedText
 from lmkit.runs.array_files import read_arrays
 from lmkit.runs.checksums import parse_json
-from lmkit.spectra.cosine import CosineAccumulator
 from tests.pretrained_models import TEXT, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -170,16 +169,6 @@ def test_what_a_killed_process_left_goes(models, here, lmkit):
     lmkit("rank", *options(models, "neox"))
     assert not any(file.exists() for file in left)
     assert [path.name for path in (here / "pretrained").iterdir()] == ["neox"]
-
-
-def test_cosines_are_those_of_all_pairs():
-    vectors = np.random.default_rng(0).normal(1, 1, (40, 5))
-    units = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    cosines = CosineAccumulator()
-    assert cosines.mean() is None
-    for part in np.split(vectors, [7, 30]):
-        cosines.add(torch.from_numpy(part))
-    assert cosines.mean() == pytest.approx((units @ units.T)[~np.eye(40, dtype=bool)].mean())
 
 
 @pytest.mark.parametrize("prefix", [(), (0,), (-2, -1, 0)])

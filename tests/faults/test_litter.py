@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.conftest import KEPT, REPOSITORY
-from tests.evaluation.test_pretrained import TEXT
 from tests.faults import interposer
-from tests.pretrained_models import make_gpt2, make_tokenizer
+from tests.pretrained_models import TEXT, make_gpt2, make_tokenizer
 
 pytestmark = [
     pytest.mark.slow,

@@ -142,7 +142,6 @@ def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run
         ("press_robustness", "noise=[]", "noise must be a list"),
         ("press_robustness", "noise=[0]", "noise must be greater than 0"),
         ("press_robustness", "factorisation=lu", "factorisation must be one of svd, qr"),
-        ("rank", "contexts=1", "contexts must be a whole number of at least 2"),
         ("rank", "matrix=transformed_logits", "only a head with one context and a transform"),
         ("rank", "matrix=logits", "matrix must be one of log_probs, transformed_logits"),
         ("rank", "checkpoint=first", "checkpoint must be one of best, last"),

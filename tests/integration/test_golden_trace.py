@@ -128,18 +128,13 @@ def forward(weights, inputs, targets, state):
     return nll, x, new_state
 
 
-def zero_state(batch_size):
-    dims = (H, H, D)
-    return [tuple(torch.zeros(batch_size, d, dtype=torch.float64) for _ in "hc") for d in dims]
-
-
 def plain_loop(start):
     """Averages from the second epoch on."""
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
     data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
     losses, averages, count = [], None, 0
     for epoch in range(1, EPOCHS + 1):
-        state = zero_state(4)
+        state = [tuple(torch.zeros(4, d, dtype=torch.float64) for _ in "hc") for d in (H, H, D)]
         for window in data.train_batches:
             state = [(h.detach(), c.detach()) for h, c in state]
             nll, raw, state = forward(weights, window.inputs_TB, window.targets_TB, state)

@@ -31,7 +31,7 @@ def test_a_head_trains_and_is_described_and_measured(tmp_path, lmkit, head):
     lmkit("train", *options, *GRADIENTS)
     (result,) = (tmp_path / "runs").glob("*/result.json")
     metrics = json.loads(result.read_text())["metrics"]
-    assert 1 < metrics["test_ppl"] < 45
+    assert 1 < metrics["test_ppl"] < 40  # the number of words
     epochs = [
         row
         for row in MetricsFile(result.parent / "metrics.csv").read()

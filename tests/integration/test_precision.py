@@ -47,6 +47,7 @@ def test_evaluation_is_float32_even_inside_autocast(loaded):
 def test_training_uses_tf32_only_where_it_is_asked_for(monkeypatch):
     # PyTorch's default is to use it in cuDNN's recurrent layers
     monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    torch.backends.cuda.matmul.allow_tf32 = True
     Trainer(accelerator="cpu")
     assert not torch.backends.cudnn.allow_tf32
     assert not torch.backends.cuda.matmul.allow_tf32

@@ -4,7 +4,6 @@ import multiprocessing
 import os
 import random
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from tests import tiny
 from tests.faults.comparison import rows, runs_in
 from tests.forked import spawner, start
 from tests.tiny import SMALL
+from tests.waiting import wait_for
 
 OPTIONS = (
     *(*SMALL, "data.train_tokens=12000", "windows.batch_size=6", "trainer.log_every_n_steps=5"),
@@ -46,8 +46,13 @@ def to_the_end(config: dict) -> RunFolder:
 
 def kill_after(config: dict, rows: int, pause: float = 0.0) -> bool:
     """Whether the run was still going when it was killed, so many rows and seconds on."""
-    process = started(config)
-    wait_for_rows(process, config, rows)
+
+    def written() -> int:
+        files = Path(config["runs_dir"]).glob("*/metrics.csv")
+        return sum(path.read_bytes().count(b"\n") for path in files)
+
+    goal, process = written() + rows, started(config)
+    wait_for(lambda: written() >= goal or not process.is_alive())
     process.join(pause)
     alive = process.is_alive()
     if alive:
@@ -60,18 +65,6 @@ def started(config: dict) -> multiprocessing.process.BaseProcess:
     process = spawner.Process(target=run, args=(config,))
     start(process)
     return process
-
-
-def wait_for_rows(process: multiprocessing.process.BaseProcess, config: dict, rows: int) -> None:
-    """Until so many more rows of metrics are written: progress, on a slow day as on a quick one."""
-
-    def written() -> int:
-        files = Path(config["runs_dir"]).glob("*/metrics.csv")
-        return sum(path.read_bytes().count(b"\n") for path in files)
-
-    goal = written() + rows
-    while written() < goal and process.is_alive():
-        time.sleep(0.01)
 
 
 def assert_same_run(one: RunFolder, other: RunFolder) -> None:

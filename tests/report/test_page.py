@@ -14,7 +14,7 @@ from lmkit.analyses.divergence import Divergence, PairwiseRecord
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen
-from lmkit.report.contents import make_report, measurements
+from lmkit.report.contents import _models, make_report, measurements
 from lmkit.results.against import against_baseline
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
@@ -182,6 +182,30 @@ def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
     measured_divergence(tmp_path, "test_2000", "valid_2000")
     ((table,), _) = measurements({"Softmax": tmp_path}, [Divergence], {})
     assert list(table.text.index) == ["Softmax (test 2000)", "Softmax (valid 2000)"]
+
+
+def test_what_cannot_be_drawn_is_named_and_its_table_stays(tmp_path, monkeypatch):
+    measured_divergence(tmp_path, "test_2000")
+    monkeypatch.setattr(Divergence, "caption", "a figure", raising=False)
+    monkeypatch.setattr(Divergence, "draw", lambda axes, measured: measured[0].arrays["lost"])
+    left_out = {}
+    tables, figures = measurements({"Softmax": tmp_path}, [Divergence], left_out)
+    assert (len(tables), figures) == (1, [])
+    assert left_out == {"divergence, its figure": "it cannot be drawn: KeyError('lost')"}
+
+
+def test_what_another_seed_was_measured_by_is_on_the_page(runs, tmp_path):
+    best = results(str(runs)).sort_values("test_ppl").iloc[0]  # the median one is shown
+    measured_divergence(Path(best["folder"]), "test_2000")
+    assert "Pairwise divergence" in page_of(runs, tmp_path / "out", analyses=[Divergence])
+
+
+def test_two_models_of_one_name_are_told_apart(tmp_path):
+    for place in "ab":
+        measured_divergence(tmp_path / place / "gpt2", "x.txt_2000")
+    models = [RunFolder(tmp_path / place / "gpt2") for place in "ab"]
+    (table,) = _models(models, [Divergence], {}).tables
+    assert list(table.text.index) == ["gpt2 (x.txt 2000)", "gpt2 #2 (x.txt 2000)"]
 
 
 def test_what_was_measured_of_models_has_the_name_of_its_text(tmp_path):

@@ -40,10 +40,9 @@ class Stored(NamedTuple):
     read: Callable[[], object]
 
 
-@pytest.mark.parametrize("nested", ["[", '{"a":'])
-def test_a_file_that_is_nested_too_deeply_is_damaged(nested, tmp_path):
+def test_a_file_that_is_nested_too_deeply_is_damaged(tmp_path):
     path = tmp_path / "result.json"
-    path.write_text(nested * 100_000)
+    path.write_text("[" * 100_000)
     with pytest.raises(UserError, match=r"result\.json is damaged: it is nested too deeply"):
         RunFolder(tmp_path).read_result()
 
@@ -178,10 +177,3 @@ def test_a_file_without_its_checksum_is_refused_in_a_line(kind: str, tmp_path: P
     stored.path.write_bytes(stored.path.read_bytes().rpartition(b"# sha256")[0])
     with pytest.raises(UserError, match="it is truncated, or from an earlier lmkit"):
         stored.read()
-
-
-def test_other_programs_read_the_files(tmp_path: Path) -> None:
-    with np.load(in_a_run("spectrum", tmp_path).path) as arrays:
-        assert arrays["singular_values"][0] == pytest.approx(100)
-    path = in_a_run("checkpoint", tmp_path).path
-    assert torch.load(path, weights_only=True)["epoch"] == 7

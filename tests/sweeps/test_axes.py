@@ -87,9 +87,7 @@ KEPT += ["hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
             ["--multirun", "multirun_sweeps=mine", "k=choice(2.5)",
              "+callbacks.mine.by=choice([1,2])", *KEPT[1:]],
         ),
-        (["k=2"], ["k=2"]),
         (["multirun_sweeps=null", "k=2"], ["multirun_sweeps=null", "k=2"]),
-        (["-m", "k=2", "hydra/sweeper=basic"], ["-m", "k=2", "hydra/sweeper=basic"]),
         (
             ["-m", "dry_run=false", "hydra/sweeper=basic"],
             ["-m", "dry_run=false", "hydra/sweeper=basic"],

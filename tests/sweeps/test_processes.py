@@ -6,11 +6,12 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmkit.cli.sweep import stop, work
 from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
 from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.sweep_folder import Failure, SweepFolder
-from lmkit.sweeps import backlog, planning, processes
+from lmkit.sweeps import backlog, planning, processes, tables
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
@@ -61,6 +62,20 @@ def test_a_point_that_another_is_at_is_told_of_once_and_tried_less_and_less_ofte
         assert points.take() is None
     assert tried == [0, 3, 9, 21, 45, 75]
     assert said == ["0 ok: another process trains it; checking again later"]
+
+
+def test_a_point_whose_result_is_damaged_takes_no_other_down(sweep_of, attempts):
+    sweep = sweep_of("ok", "ok", "ok")
+    damaged = sweep.run_folder(sweep.manifest.points[1])
+    damaged.path.mkdir(parents=True)
+    damaged.result.write_text("{")
+    work(sweep, tables.console())
+    assert attempts(sweep) == [["none"], [], ["none"]]
+    every = standings(sweep)
+    assert [each.state for each in every] == ["finished", "failed", "finished"]
+    assert "result.json is damaged" in every[1].failure.reason
+    stop(sweep)
+    assert sweep.asked_to_stop_at() is not None
 
 
 def test_a_folder_of_logs_that_was_removed_is_made_again(sweep_of, attempts):

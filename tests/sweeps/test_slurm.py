@@ -20,6 +20,7 @@ from tests.waiting import wait_for
 def slurm(**options: object) -> Slurm:
     section = OmegaConf.load(CONFIGS / "hydra" / "launcher" / "slurm.yaml")
     section._target_ = section.pop("trains")
+    OmegaConf.set_struct(section, True)  # as Hydra has it
     return instantiate(OmegaConf.merge(section, options))
 
 
@@ -149,6 +150,15 @@ def test_jobs_of_sweeps_of_one_name_in_two_folders_are_told_apart(sweep_of, tmp_
     names = [job_name(SweepFolder(Path("../sweeps/mine"), sweep.manifest)), job_name(beside)]
     assert names[0] == job_name(sweep) != names[1]
     assert all(name.startswith("lmkit-mine-") for name in names)
+
+
+def test_where_slurm_does_not_answer_no_further_array_is_submitted(sweep_of, commands):
+    sweep = sweep_of("ok")
+    (commands / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
+    with pytest.raises(UserError, match=r"^squeue: Socket timed out$"):
+        slurm()(sweep, sweep.manifest.points)
+    assert not (commands / "sbatch.said").exists()
+    assert jobs_of(sweep) == []
 
 
 def test_an_allocations_variables_do_not_reach_sbatch(sweep_of, commands, monkeypatch):

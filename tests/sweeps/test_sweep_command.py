@@ -65,18 +65,6 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
     assert state is None or state.gone  # it has ended
 
 
-def test_a_sweep_has_the_points_of_its_last_command(sweep_of, attempts, monkeypatch):
-    sweep = sweep_of("ok", "fails", "ok")
-    done, _, other = sweep.manifest.points
-    typed(monkeypatch, "forget", str(sweep.path), "points=1 fails", "dry_run=false")
-    typed(monkeypatch, "work", str(sweep.path))
-    SweepFolder(sweep.path, replace(sweep.manifest, points=[other])).save()
-    assert SweepFolder.find(str(sweep.path), ".").manifest.points == [other]
-    assert sweep.run_folder(done).result.exists()  # no run is removed
-    sweep.save()  # asks for all of them again
-    assert len(SweepFolder.find(str(sweep.path), ".").manifest.points) == 3
-
-
 def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts, monkeypatch):
     sweep = sweep_of("waits", "ok")
     first, second = sweep.manifest.points

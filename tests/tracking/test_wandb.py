@@ -24,7 +24,7 @@ from lmkit.tracking.sync import record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
 from tests.conftest import REPOSITORY
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
-from tests.waiting import wait_for
+from tests.waiting import state_of, wait_for
 
 
 @pytest.fixture(autouse=True)
@@ -288,15 +288,8 @@ def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
     assert children
     for pid in children:
         os.kill(int(pid), signal.SIGTERM)
-    wait_for(lambda: not any(map(_lives, children)))
+    wait_for(lambda: {*map(state_of, children)} <= {"", "Z"})
     out, _ = process.communicate("go on\n", timeout=600)
     assert process.returncode == 0
     assert out.splitlines()[-1] == "went on"
     assert out.count("W&B's record ends early") == 1
-
-
-def _lives(pid: str) -> bool:
-    try:
-        return ") Z " not in Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
-        return False

@@ -199,7 +199,7 @@ class EpochProgress(RunCallback, ProgressBar):
         batch_idx: int,
         dataloader_idx: int = 0,
     ) -> None:
-        self._show_part("valid", batch_idx + 1, len(data_of(trainer).eval_batches("valid")))
+        self._show_part("valid", batch_idx + 1, int(trainer.num_val_batches[0]))
 
     def on_validation_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.bars.update(self.part, description="measuring")

@@ -11,7 +11,7 @@ from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.callbacks.stopping import Patience
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
-from lmkit.training.triggers import AtEpoch, Never
+from lmkit.training.triggers import Never
 
 
 def epoch_end(asked: int | None, events: list[str], monkeypatch: pytest.MonkeyPatch) -> EpochEnd:
@@ -53,14 +53,13 @@ def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(plain_run):
     assert best["epoch"] + 1 == kept["best_epoch"]
 
 
-def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, tmp_path):
-    run = fit(AtEpoch(1), 1)
-    content = load_checkpoint(run.checkpoint)
+def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, plain_run, tmp_path):
+    content = load_checkpoint(plain_run.checkpoint)
     content["callbacks"]["Checkpoints"] = content["callbacks"].pop("EpochEnd")
     old = tmp_path / "last.ckpt"
     write_tensors(old, content)
     with pytest.raises(UserError, match=r"last\.ckpt is of an earlier version; remove it"):
-        fit(AtEpoch(1), 2, resume=old)
+        fit(Never(), 5, resume=old)
 
 
 def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(

@@ -51,10 +51,6 @@ def test_better_is_by_more_than_min_delta_below_the_last_better_one():
     assert epochs_run(Patience(1, 0.25), ppls) == 4
 
 
-def test_without_a_number_it_never_stops():
-    assert epochs_run(Patience(None), [9.0] * 20) == 20
-
-
 def test_perplexities_before_the_switch_do_not_count(fit):
     """Averages tell from epoch 3 on: its 9 is the best so far, whatever was before."""
     ppls = [1, 1, 9, 9.5, 9.6, 1]

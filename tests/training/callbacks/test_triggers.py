@@ -1,12 +1,11 @@
 """When averaging starts. Epochs count from 1; a trigger is asked after each one's validation."""
 
-import math
 import random
 
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.training.triggers import AtEpoch, Never, NonMonotone, Trigger
+from lmkit.training.triggers import AtEpoch, NonMonotone, Trigger
 
 
 def fired(trigger: Trigger, losses: list[float]) -> list[int]:
@@ -27,10 +26,6 @@ def authors_code(losses: list[float], n: int) -> list[int]:
 def test_at_epoch_fires_after_that_epoch_alone():
     assert fired(AtEpoch(3), [1.0] * 6) == [3]
     assert fired(AtEpoch(1), [1.0] * 2) == [1]
-
-
-def test_never():
-    assert fired(Never(), [1.0, 2.0, 9.0, math.nan]) == []
 
 
 def test_non_monotone_takes_as_good_as_the_best_for_no_worse():

@@ -79,7 +79,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                 if config_name == "train":
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
                 else:
-                    _refuse_sweep()
+                    _refuse_sweep(config_name)
                 if not _run_by_compose_alone(config_name, reporting):
                     hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
@@ -88,9 +88,11 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
     return decorate
 
 
-def _refuse_sweep() -> None:
+def _refuse_sweep(config_name: str) -> None:
+    # a reproduction passes its launcher on
+    refused = (GROUP,) if config_name.startswith("reproduce") else (GROUP, "hydra/launcher")
     for word in sys.argv[1:]:
-        if word in _MULTIRUN or option_of(word) == GROUP:
+        if word in _MULTIRUN or option_of(word) in refused:
             raise UserError(
                 f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "
                 f"takes one configuration"

@@ -96,13 +96,14 @@ def study_matrix(
     press_ranks, predicted_ranks, effective = [], [], []
     for index, c in enumerate(options.noise):
         step(f"noise, c = {c:g}")
-        press_rank, by_epsilon = _noisy_ranks(matrix_NV, c, options.seed + index, tolerance)
+        separated = split_off(add_noise(matrix_NV, c, options.seed + index), TRUE_RANK)
         deviation = noise_deviation(c, num_words)
-        press_ranks.append(press_rank)
+        press_ranks.append(_rank(separated, tolerance))
         predicted_ranks.append(
             predicted_rank(num_contexts, num_words, deviation, tolerance, TRUE_RANK)
         )
-        effective.append(by_epsilon)
+        effective.append({e: separated_effective_rank(separated, e) for e in EPSILONS})
+        del separated  # as large as the matrix
     round_trip_ranks, round_trip_errors = _round_trips(matrix_NV, tolerance, options, step)
     return Robustness(
         num_contexts,
@@ -156,12 +157,3 @@ def _press_rank(matrix_NV: Tensor, tolerance: float) -> int:
 def _rank(separated: Separated, tolerance: float) -> int:
     limit = tolerance * float(separated.top_C[0])
     return int((separated.top_C > limit).sum()) + count_above(separated.rest_NV, limit)
-
-
-def _noisy_ranks(
-    matrix_NV: Tensor, c: float, seed: int, tolerance: float
-) -> tuple[int, dict[float, int | None]]:
-    """Press's rank with that noise, and the effective ranks by epsilon."""
-    separated = split_off(add_noise(matrix_NV, c, seed), TRUE_RANK)
-    effective = {e: separated_effective_rank(separated, e) for e in EPSILONS}
-    return _rank(separated, tolerance), effective

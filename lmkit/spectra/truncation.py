@@ -20,7 +20,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from lmkit.spectra.gram import GramAccumulator, require_rows, smaller_gram
+from lmkit.spectra.gram import require_rows, smaller_gram
 
 
 class Truncated(NamedTuple):
@@ -49,7 +49,8 @@ def leading_vectors(
     """
     rows, is_tall = _centred(blocks, num_columns), num_rows >= num_columns
     gram, rows_NV = smaller_gram(rows, num_rows, num_columns, device, of_columns=is_tall)
-    left_Nk = _leading(gram, most)
+    # eigenvalues ascend
+    left_Nk: Tensor = torch.linalg.eigh(gram.lower_triangle()).eigenvectors[:, -most:].flip(1)
     if rows_NV is None:
         return left_Nk
     del gram
@@ -99,12 +100,6 @@ def rank_losses(
     means = (sums / num_rows).tolist()
     # rounding may leave a KL of 0 below it
     return [Truncated(k, max(kl, 0.0), nll) for k, (kl, nll) in zip(ranks, means, strict=True)]
-
-
-def _leading(gram: GramAccumulator, most: int) -> Tensor:
-    """The eigenvectors of the `most` largest eigenvalues, as columns, the largest first."""
-    vectors: Tensor = torch.linalg.eigh(gram.lower_triangle()).eigenvectors
-    return vectors[:, -most:].flip(1)
 
 
 def _centred(blocks: Iterable[Tensor], num_columns: int) -> Iterator[Tensor]:

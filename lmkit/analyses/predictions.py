@@ -160,11 +160,10 @@ class Predictions(Analysis):
         contexts = published_contexts(tokens, vocabulary, reader.split) if self.published else []
         contexts += at_positions(tokens, self.positions)
         for text in self.texts:
-            # within a line, or where one begins
+            # within a line, or where one begins: whichever comes first
             forms = dict.fromkeys((reader.tokenizer.within_line(text), text))
             found = [by_text(tokens, reader.tokenizer.ids("texts", form), text) for form in forms]
-            there = [each for each in found if each.position is not None]
-            contexts.append(min(there, key=lambda each: each.position or 0, default=found[0]))
+            contexts.append(min(found, key=lambda each: each.position or len(tokens)))
         drawn = random_positions(tokens, self.random, self.seed)
         contexts += [Context(f"random {position}", "random", position) for position in drawn]
         return list({context.name: context for context in contexts}.values())

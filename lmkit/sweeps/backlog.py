@@ -120,18 +120,18 @@ class Backlog:
         self._end(point, "finished")
 
     def _has_ended(self, waiting: Waiting) -> bool:
-        point, damaged = waiting.point, None
+        point = waiting.point
         try:
-            has_finished = self._sweep.run_folder(point).finished_within(point.budget)
+            if self._sweep.run_folder(point).finished_within(point.budget):
+                self._end(point, "finished elsewhere" if waiting.was_held else "")
+                return True
+            failure = self._sweep.failure(point)
         except UserError as error:  # its result is damaged: the other points are trained
-            has_finished, damaged = False, Failure(str(error), [], repeats=True)
-        if has_finished:
-            self._end(point, "finished elsewhere" if waiting.was_held else "")
+            damaged = Failure(str(error), [], repeats=True)
+            failure = self._sweep.failure(point) or self._sweep.record_failure(point, damaged)
+            self._give_up(point, failure)
             return True
-        failure = self._sweep.failure(point)
-        if damaged is not None and failure is None:
-            failure = self._sweep.record_failure(point, damaged)
-        if failure is not None and (damaged or self._sweep.is_given_up(failure)):
+        if failure is not None and self._sweep.is_given_up(failure):
             self._give_up(point, failure)
             return True
         return False

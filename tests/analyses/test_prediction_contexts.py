@@ -1,10 +1,13 @@
 """At which contexts predictions are looked at."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from lmkit.analyses.predictions import (
     Context,
+    Predictions,
     at_positions,
     by_text,
     largest_margins,
@@ -53,6 +56,17 @@ def test_a_text_is_found_where_it_first_occurs():
         context = by_text(TOKENS, words, "x")
         assert (context.position, context.text) == (None, tuple(words))
     assert by_text(TOKENS[:5], [2, 0, 1], "c a b").position is None
+
+
+@pytest.mark.parametrize(("begins", "position"), [([0], 1), ([1, 1], 2), ([2, 2], 2)])
+def test_a_text_is_found_at_the_beginning_of_a_line_too(begins, position):
+    """Whose tokens may be others there."""
+    forms = {" x": [1], "x": begins}
+    tokenizer = SimpleNamespace(within_line=" {}".format, ids=lambda _, text: forms[text])
+    reader = SimpleNamespace(tokens=TOKENS, vocabulary=VOCABULARY, tokenizer=tokenizer)
+    asked = SimpleNamespace(published=False, positions=[], texts=["x"], random=0, seed=1)
+    (context,) = Predictions._contexts(asked, reader)
+    assert context.position == position
 
 
 def test_random_positions_are_different_and_those_of_the_seed():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.results.frame import results
 from tests.results.forging import change
 
 
@@ -71,6 +72,13 @@ def test_an_option_that_one_set_states_is_at_its_default_in_the_other(
         change(earlier, "identity.json", lambda c: c["settings"]["trunk"].pop("embedding_noise"))
     lmkit("compare", "a=a", "b=b")
     assert "trunk.embedding_noise: 0 and 0.1" in capsys.readouterr().out
+
+
+def test_another_device_is_told(lmkit, runs, capsys):
+    for folder in results(str(runs / "runs")).query("head == 'GSS'")["folder"]:
+        change(Path(folder), "identity.json", lambda of: of["settings"].update(device_kind="cuda"))
+    lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
+    assert "device_kind: cuda and cpu" in capsys.readouterr().out
 
 
 def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_run, capsys):

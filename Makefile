@@ -30,9 +30,9 @@ test: setup
 	$(BIN)/ruff check lmkit tests docs
 	$(BIN)/mypy & checked=$$!; $(PYTEST) -m "not slow"; status=$$?; wait $$checked && exit $$status
 
-# The tests that take more than ten seconds each, with all their cases.
+# The tests that take more than five seconds each. Many wait for processes of theirs.
 test-slow: setup
-	$(PYTEST) -m slow
+	$(PYTEST) --numprocesses=3 -m slow
 
 # Kills, starves and tears runs at calls that fixed seeds draw, and compares what they end with;
 # python -m tests.faults.campaign --help says how to draw more.

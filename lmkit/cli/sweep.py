@@ -33,10 +33,17 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     if changed:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every)), highlight=False)
-    if (sweep.path / "slurm.sh").exists() and (jobs := jobs_of(sweep)):
-        by_state = ", ".join(f"{count:,} {state.lower()}" for state, count in Counter(jobs).items())
-        console.print(f"its workers on SLURM: {by_state}", highlight=False)
+    if (sweep.path / "slurm.sh").exists() and (workers := _on_slurm(sweep)):
+        console.print(f"its workers on SLURM: {workers}", highlight=False)
     return all(each.state != "failed" for each in every)
+
+
+def _on_slurm(sweep: SweepFolder) -> str:
+    try:
+        jobs = Counter(jobs_of(sweep))
+    except UserError as error:
+        return f"not known ({error})"
+    return ", ".join(f"{count:,} {state.lower()}" for state, count in jobs.items())
 
 
 def work(sweep: SweepFolder, console: Console) -> bool:

@@ -108,8 +108,7 @@ class Slurm:
         file = sweep.path / "slurm.sh"
         number = min(len(points), self._most_jobs)
         replace_text(file, self.script(sweep, number))
-        # where SLURM does not answer, another array could make too many jobs
-        queued = len(_jobs(sweep)) if shutil.which("squeue") else 0
+        queued = len(jobs_of(sweep))  # where SLURM is silent, another array could be too many
         if queued < number:
             array = _answer(["sbatch", "--parsable", f"--array=0-{number - queued - 1}", str(file)])
             workers = counted(number - queued, "worker")
@@ -149,11 +148,14 @@ def job_name(sweep: SweepFolder) -> str:
 
 
 def jobs_of(sweep: SweepFolder) -> list[str]:
-    """The states of the sweep's jobs that are queued or running; none where SLURM is silent."""
-    try:
-        return _jobs(sweep)
-    except UserError:
+    """The states of the sweep's jobs that are queued or running; none where no SLURM is.
+
+    Raises: UserError when SLURM does not tell.
+    """
+    if not shutil.which("squeue"):
         return []
+    command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
+    return _answer([*command, f"--name={job_name(sweep)}"]).split()
 
 
 def cancel(sweep: SweepFolder) -> None:
@@ -163,11 +165,6 @@ def cancel(sweep: SweepFolder) -> None:
     """
     if (sweep.path / "slurm.sh").exists():
         _answer(["scancel", f"--name={job_name(sweep)}", f"--user={os.getuid()}"])
-
-
-def _jobs(sweep: SweepFolder) -> list[str]:
-    command = ["squeue", "--noheader", "--array", "--format=%T", f"--user={os.getuid()}"]
-    return _answer([*command, f"--name={job_name(sweep)}"]).split()
 
 
 def _answer(command: list[str]) -> str:

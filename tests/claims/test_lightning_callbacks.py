@@ -122,6 +122,7 @@ def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged_and_a_profile
     assert "run_training_epoch" in log
 
 
+@pytest.mark.slow
 def test_a_pipe_that_nobody_reads_ends_no_run(tmp_path):
     """As `lmkit train | head -1` has it."""
     bar = f"+callbacks.bar._target_={CALLBACKS}.RichProgressBar"

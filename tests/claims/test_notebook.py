@@ -24,6 +24,7 @@ def value_of(cell: str, names: dict[str, Any]) -> Any:
     return eval(compile(ast.Expression(last.value), str(NOTEBOOK), "eval"), names)
 
 
+@pytest.mark.slow
 def test_every_cell_runs(lmkit, tmp_path):
     (tmp_path / "study").symlink_to(REPOSITORY / "docs" / "study")
     cells = json.loads(NOTEBOOK.read_text("utf-8"))["cells"]

@@ -41,6 +41,7 @@ def test_what_only_a_sweep_heeds_is_refused_elsewhere(refused, option):
     assert f"{option} does not go with hydra/sweeper=basic" in elsewhere
 
 
+@pytest.mark.slow
 def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit, runs, printed):
     """The line of a point is one that could be typed: the run is the same."""
     sweep, _ = planned("head/transform=gss,identity", "seed=3")
@@ -60,6 +61,7 @@ def test_points_know_their_sweep_and_carry_the_name_of_their_head(planned, lmkit
     assert set(text.splitlines()) <= set(sweep.log(other).read_text().splitlines())
 
 
+@pytest.mark.slow
 def test_unfinished_points_of_a_sweep_are_named_and_left_out(planned, trained, refused, printed):
     sweep, _ = planned("seed=1,2")
     first, second = (point.run for point in sweep.manifest.points)
@@ -106,6 +108,7 @@ class Told(Callback):
 """
 
 
+@pytest.mark.slow
 def test_lmkits_launchers_go_with_sweepers_of_hydras(lmkit, runs, refused):
     packed = ("hydra/sweeper=basic", "hydra/launcher=packed", "hydra.launcher.runs=2")
     bad = ("trunk.num_layers=2,0", *packed)
@@ -238,6 +241,7 @@ def test_a_point_on_a_fixed_trunk_is_of_its_experiment(printed, three, tmp_path)
     assert "2 runs: 2 new" in printed("train", *line)
 
 
+@pytest.mark.slow
 def test_a_file_of_ones_own_is_a_sweep_by_its_name(printed, tmp_path):
     """Also one whose points have callbacks of the user's, without a progress bar."""
     written(

@@ -34,6 +34,7 @@ def sections(part: str) -> dict[str, dict]:
     return found
 
 
+@pytest.mark.slow
 def test_every_head_with_every_mixture_and_transform_trains_a_step():
     config = composed("experiment=toy_transformer", *SMALL, "optimizer.lr=0.01")
     torch.manual_seed(0)  # dropout alone could raise so few losses

@@ -182,6 +182,7 @@ def test_a_prompt_goes_on_within_a_line(folder):
         tokenizer.ids("prompt", " ")
 
 
+@pytest.mark.slow
 @pytest.mark.realdata
 def test_penn_decodes_to_its_files(data_root):
     corpus = TextCorpus("penn", str(data_root), "penn", tokenizer="bpe", vocab_size=1000)

@@ -14,6 +14,8 @@ from tests.dialogue.conftest import SMALL
 from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 from tests.tiny import composed
 
+pytestmark = pytest.mark.slow
+
 WORDS = list("abcdefgh.?")
 
 
@@ -48,7 +50,6 @@ def finished(dialogues, tmp_path_factory) -> RunFolder:
     return run(config(dialogues, tmp_path_factory.mktemp("runs"), "experiment=dialogue_mos"))
 
 
-@pytest.mark.slow
 def test_kills_change_no_bit(finished, dialogues, tmp_path):
     resumed = config(
         dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoints.every_minutes=0.002"

@@ -86,6 +86,7 @@ def test_a_search_over_all_of_valid_ends_with_what_valid_itself_gives(toy_copy):
     assert found["ppl"] == pytest.approx(found["search_points"][0]["ppl"], rel=1e-12)
 
 
+@pytest.mark.slow
 def test_statistics_are_kept_and_mended(toy_copy):
     first = evaluated(toy_copy, *DYNAMIC)["ppl"]
     (file,) = toy_copy.analysis.glob("gradients_*.pt")

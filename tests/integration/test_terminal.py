@@ -19,6 +19,8 @@ from tests import forked
 from tests.faults.comparison import runs_in
 from tests.tiny import without
 
+pytestmark = pytest.mark.slow
+
 WITH_BAR = without("callbacks.progress_bar")
 
 

@@ -53,6 +53,7 @@ def cells(html: str) -> dict[str, str]:
     return {head: f"{attributes} {text}" for head, attributes, text in rows}
 
 
+@pytest.mark.slow
 def test_the_first_screen_has_the_difference_and_what_was_published(runs, tmp_path):
     html = page_of(runs, tmp_path / "out")
     welch = stats.ttest_ind(GSS, SOFTMAX, equal_var=False)

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
+from rich.console import Console
 
 from lmkit.cli.entry import CONFIGS
-from lmkit.cli.sweep import stop
+from lmkit.cli.sweep import status, stop
 from lmkit.errors.user_error import UserError
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.slurm import Slurm, cancel, job_name, jobs_of
@@ -152,13 +153,15 @@ def test_jobs_of_sweeps_of_one_name_in_two_folders_are_told_apart(sweep_of, tmp_
     assert all(name.startswith("lmkit-mine-") for name in names)
 
 
-def test_where_slurm_does_not_answer_no_further_array_is_submitted(sweep_of, commands):
+def test_where_slurm_does_not_answer_no_further_array_is_submitted(sweep_of, commands, capsys):
     sweep = sweep_of("ok")
     (commands / "squeue").write_text("#!/bin/sh\necho 'Socket timed out' >&2; exit 1\n")
     with pytest.raises(UserError, match=r"^squeue: Socket timed out$"):
         slurm()(sweep, sweep.manifest.points)
     assert not (commands / "sbatch.said").exists()
-    assert jobs_of(sweep) == []
+    console = Console(width=200)
+    status(sweep, console, shows_all=False)
+    assert "its workers on SLURM: not known (squeue: Socket timed out)\n" in capsys.readouterr().out
 
 
 def test_an_allocations_variables_do_not_reach_sbatch(sweep_of, commands, monkeypatch):

@@ -35,6 +35,9 @@ def _runs(option: str, value: str | list[str], runs_dir: str) -> pd.DataFrame:
     """The runs that an option selects; prints which they are, and which are left out."""
     folders, _, damaged = select_folders(option, value, runs_dir)
     runs, left_out = grouped(frame(folders, damaged))
+    if len(runs):
+        left_out |= runs.loc[runs["is_failed"], "reason"].to_dict()
+        runs = runs[~runs["is_failed"]]
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
     if runs.empty:

@@ -22,7 +22,7 @@ def main(config: DictConfig) -> None:
     plain = plain_config(config)
     require_flag("strict", plain["strict"])
     require_folder("out", plain["out"])
-    for option in ("baseline", "title"):
+    for option in ("baseline", "title", "paper"):
         require_text(option, plain[option])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
@@ -41,6 +41,7 @@ def main(config: DictConfig) -> None:
             models=models,
             title=plain["title"],
             about=plain["about"],
+            paper=plain["paper"],
         )
     left_out |= written.left_out
     new = [folder.path.name for folder in folders if folder.state() == "new"]

@@ -17,7 +17,7 @@ from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import DASH, counted
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
-from lmkit.results.against import against_baseline
+from lmkit.results.against import against_baseline, variants
 from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
@@ -47,6 +47,7 @@ def make_report(
     models: Sequence[RunFolder] = (),
     title: str,
     about: str = "",
+    paper: str = "",
 ) -> Report:
     """Writes the page of the runs into `out`, with the files of its tables and figures.
 
@@ -58,6 +59,7 @@ def make_report(
         models: folders of what was measured of pretrained models.
         title: its heading.
         about: its introduction.
+        paper: "Yang et al. 2018, table 4": whose published values are taken where several have one.
 
     Raises: UserError when nothing counts, no run or publication has the baseline's head, or `out`
         cannot be written.
@@ -68,7 +70,7 @@ def make_report(
         raise UserError(f"no run can be reported on: {why}")
     _require_baseline(runs, baseline)
     with house_style():
-        sentences, sections, last_lines = _of_runs(runs, analyses, compose, left_out)
+        sentences, sections, last_lines = _of_runs(runs, analyses, compose, paper, left_out)
         if models:
             sections.append(_models(models, analyses, left_out))
         every = table.drop(columns="place")
@@ -80,6 +82,7 @@ def _of_runs(
     runs: pd.DataFrame,
     analyses: Sequence[type[Analysis]],
     compose: Compose,
+    paper: str,
     left_out: dict[str, str],
 ) -> tuple[list[tuple[str, str]], list[PageSection], list[str]]:
     """The page's sentences, sections and last lines."""
@@ -96,7 +99,7 @@ def _of_runs(
     for title in [title for title, _ in sentences] or alone:
         of = runs[runs["setting_title"] == title]
         rows = against[against["setting_title"] == title]
-        section = _setting(of, rows, beside, analyses, left_out)
+        section = _setting(of, rows, beside, analyses, paper, left_out)
         if section.key in {each.key for each in sections}:  # titles may differ in signs alone
             section = replace(section, key=f"{section.key}_{len(sections)}")
         sections.append(section)
@@ -180,6 +183,7 @@ def _setting(
     against: pd.DataFrame,
     beside: pd.DataFrame,
     analyses: Sequence[type[Analysis]],
+    paper: str,
     left_out: dict[str, str],
 ) -> PageSection:
     shown = curves.representatives(runs, against)
@@ -193,6 +197,8 @@ def _setting(
     ]
     if (varied := over_option.over_options(runs)) is not None:
         figures.append(varied)
+    if against["head"].nunique() == 1:  # else the first screen has its panel
+        figures += _grid(variants(runs), beside["experiment"].reindex(runs["group"]), paper)
     of_analyses: list[PageTable] = []
     for kind in analyses:
         found, drawn = measurements(_measured_runs(kind, shown, runs), [kind], left_out)
@@ -210,8 +216,21 @@ def _setting(
         lead += " Perplexities are per subword."
     if len(failed):
         lead += f" Failed, in groups of their own: {', '.join(failed)}."
-    every = [*tables.groups(runs, against, beside), *of_analyses]
+    every = [*tables.groups(runs, against, beside, paper), *of_analyses]
     return PageSection(_key(title), title, lead, every, figures)
+
+
+def _grid(points: pd.DataFrame, experiments: pd.Series[str], paper: str) -> list[PageFigure]:
+    """Does perplexity follow rank within one head? As in Parthiban et al. 2021, figure 2."""
+    drawn = first_screen.rank_and_perplexity(points)
+    if drawn is None:
+        return []
+    found = published(paper).query("quantity == 'pearson'")
+    found = found[found["experiment"].isin(experiments)]
+    printed = "; ".join(f"{row['value']:g}, {row['remark']}" for _, row in found.iterrows())
+    caption = f"A point is a variant of the head. {drawn.caption} r is Pearson's of log rank"
+    caption += f" (published: {printed})." if printed else "."
+    return [replace(drawn, key="variants", caption=caption)]
 
 
 def _measured_runs(

@@ -147,6 +147,8 @@ def _said(of: pd.DataFrame) -> str:
         reasons.setdefault(_untested(row), []).append(row["head_label"])
     for why, heads in reasons.items():
         clauses.append(f"{joined(heads)} {'has' if len(heads) == 1 else 'have'} no test ({why})")
+    if not clauses:
+        return f"All heads are the baseline's; {name} is lowest on valid."
     return f"{'; '.join(clauses)}."
 
 

@@ -1,7 +1,7 @@
 """What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
 
 from collections.abc import Mapping
-from itertools import chain
+from itertools import chain, islice
 from typing import Any
 
 import pandas as pd
@@ -11,6 +11,8 @@ from matplotlib.ticker import LogLocator, NullFormatter
 
 from lmkit.presentation.figures import legend_below, looks
 from lmkit.presentation.styled import told_apart
+from lmkit.presentation.tables import counted
+from lmkit.report.curves import MOST_LINES
 from lmkit.report.page import PANEL, PageFigure
 from lmkit.results.frame import options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
@@ -24,7 +26,6 @@ _NAMES = {
 }
 _WIDTH = "trunk.emb_dim"  # the rank of a whole decoder
 _FEWEST = 2  # values of a line
-_MOST_LINES = 6
 
 # means by the option's value, by the label of a head's groups that differ in it and in rates alone
 Lines = dict[str, pd.DataFrame]
@@ -65,10 +66,11 @@ def _lines(best: pd.DataFrame, option: str, options: list[str]) -> Lines:
     found.sort(key=lambda each: -len(each[1]))
     names = labels(pd.concat([best.iloc[:0], *(alike for alike, _ in found)]), fixed)
     lines = told_apart(names[alike.index[0]] for alike, _ in found)
-    return {line: means for line, (_, means) in zip(lines[:_MOST_LINES], found, strict=False)}
+    return {line: means for line, (_, means) in zip(lines, found, strict=True)}
 
 
-def _figure(found: dict[str, Lines], contexts: int | None) -> PageFigure:
+def _figure(every: dict[str, Lines], contexts: int | None) -> PageFigure:
+    found = {option: dict(islice(of.items(), MOST_LINES)) for option, of in every.items()}
     is_ranked = any("rank" in points for lines in found.values() for points in lines.values())
     rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
     drawn = Figure(figsize=(PANEL[0], 0.4 + PANEL[1]), layout="constrained")
@@ -82,6 +84,8 @@ def _figure(found: dict[str, Lines], contexts: int | None) -> PageFigure:
         axes.set_ylabel(name)
     legend_below(drawn)
     caption = "Each value at its own best learning rate, all other options alike."
+    if hidden := sum(map(len, every.values())) - sum(map(len, found.values())):
+        caption += f" {counted(hidden, 'further line')} not drawn."
     if is_ranked and contexts is not None:
         caption += f" Ranks are over {contexts:,} contexts."
     return PageFigure("options", "What an option does", caption, drawn)

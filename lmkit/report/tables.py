@@ -8,8 +8,9 @@ import pandas as pd
 from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
 from lmkit.presentation.tables import DASH, counted, decimal, joined
 from lmkit.report.page import PageTable
-from lmkit.results.frame import ranks_in
-from lmkit.results.groups import most_contexts, summary
+from lmkit.results.frame import head_options, ranks_in
+from lmkit.results.groups import RATES, most_contexts, summary
+from lmkit.results.labels import differing, in_words
 from lmkit.results.published import method_differences, published
 from lmkit.results.stats import ten_seeds
 
@@ -32,7 +33,9 @@ _MOST_NOTED = 12  # further groups, of which notes say in what they differ
 _METHOD = re.compile(r"evaluate_(?P<method>(?!static)\w+)_(?P<split>valid|test)\.ppl")
 
 
-def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> list[PageTable]:
+def groups(
+    runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame, paper: str
+) -> list[PageTable]:
     """The heads of a setting, and, folded, all of its groups: those that searched for a rate, those
     trained otherwise, and those that failed.
 
@@ -40,33 +43,39 @@ def groups(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) -> l
         runs: of the setting.
         against: its rows of `against_baseline`.
         beside: the experiments that its groups are nearest to, as `nearest` finds them.
+        paper: of which published values are taken where several have them, with its table.
     """
     every = summary(runs)
     known = runs.groupby("group", sort=False).first()  # of each fact the first run's that has it
     labels, contexts = known["label"], most_contexts(runs)
     shown = every.loc[against.index]
-    columns, notes = _beside(known.loc[shown.index], contexts, beside, against["head_label"])
-    text = _text(shown, runs).assign(**_tested(against)).join(columns)
+    columns, notes = _beside(known.loc[shown.index], contexts, beside, against["head_label"], paper)
+    text = _rates(runs, known.loc[shown.index]).join(_text(shown, runs))
+    text = text.assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
-    values = shown.join(against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]])
+    tested = against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]]
+    values = shown.join(tested).set_axis(labels[shown.index])
     notes += [*baselines_apart(against), *_ten_seeds(runs, against, beside)]
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
         further = counted(len(rest), "further group")
         title = f"{further}: rates that were searched, and other training"
-        columns, notes = _beside(known.loc[rest.index], contexts, beside, labels)
+        columns, notes = _beside(known.loc[rest.index], contexts, beside, labels, paper)
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs).join(columns)
         folded.index = told_apart(labels[rest.index])
-        found.append(PageTable("further", title, folded, rest, notes, is_folded=True))
+        values = rest.set_axis(labels[rest.index])
+        found.append(PageTable("further", title, folded, values, notes, is_folded=True))
     return found
 
 
 def baselines_apart(against: pd.DataFrame) -> list[str]:
     """A note on heads whose baseline, trained as they were, is none of the rows."""
     apart = against[against["apart"]]
+    is_one = against["setting"].nunique() == 1
     said = [f"{row['head_label']} with {decimal(row['baseline_ppl'], 2)}"
+            + ("" if is_one else f" ({row['setting_title']})")
             for _, row in apart.iterrows()]  # fmt: skip
     return [f"{APART} Compared with a baseline trained alike: {'; '.join(said)}."] if said else []
 
@@ -93,6 +102,18 @@ def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) 
     if not said:
         return []
     return [f"Student's p against {base} over the seeds drawn at random: {'; '.join(said)}."]
+
+
+def _rates(runs: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
+    """A column of the rates and the head's own options that were tried with several values."""
+    options = [o for o in (*head_options(runs), *RATES) if o in runs]
+    cells = {}
+    for group, row in shown.iterrows():
+        tried = differing(runs[runs["head"] == row["head"]], options)
+        cells[group] = ", ".join(in_words(o, row) for o in tried if not pd.isna(row[o]))
+    if not any(cells.values()):
+        return pd.DataFrame(index=shown.index)
+    return pd.DataFrame({"at": pd.Series(cells).replace("", DASH)})
 
 
 def _text(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
@@ -133,7 +154,7 @@ def _tested(against: pd.DataFrame) -> dict[str, pd.Series]:
 
 
 def _beside(
-    groups: pd.DataFrame, contexts: int | None, nearest: pd.DataFrame, heads: pd.Series
+    groups: pd.DataFrame, contexts: int | None, nearest: pd.DataFrame, heads: pd.Series, paper: str
 ) -> tuple[pd.DataFrame, list[str]]:
     """Published columns, and notes on what differs from the published experiments.
 
@@ -141,13 +162,17 @@ def _beside(
         groups: what is known of each.
         contexts: of our ranks, which compare at equal numbers only.
         heads: what notes call them.
+        paper: whose values come first.
     """
     near = nearest.reindex(groups.index).dropna(subset=["experiment"])
     if near.empty:
         return pd.DataFrame(index=groups.index), []
-    plain = published().dropna(subset=["experiment"]).drop_duplicates(["experiment", "quantity"])
-    values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark"]]
+    every = published(paper).dropna(subset=["experiment"])
+    plain = every.drop_duplicates(["experiment", "quantity"])
+    plain = plain.assign(source=plain["paper"] + ", " + plain["table"])
+    values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark", "source"]]
     columns: dict[str, dict[object, str]] = {}
+    sources: dict[str, None] = {}
     differs = near["differs"].to_dict()
     runs = {group: row.dropna().to_dict() for group, row in groups.iterrows()}
     wanted = {"valid_ppl": "valid", "test_ppl": "test", f"rank.press@{contexts}": "Press rank"}
@@ -155,7 +180,8 @@ def _beside(
         digits = 0 if quantity.startswith("rank.") else 2
         for group, experiment in near["experiment"].to_dict().items():
             if (quantity, experiment) in values.index:
-                value, spread, remark = values.loc[(quantity, experiment)]
+                value, spread, remark, source = values.loc[(quantity, experiment)]
+                sources[source] = None
                 cells = columns.setdefault(f"published {heading}", {})
                 cells[group] = plus_minus(value, spread, digits)
                 if quantity.startswith("evaluate_") and quantity in runs[group]:
@@ -166,7 +192,8 @@ def _beside(
     columns["differs in"] = named
     shown = pd.DataFrame(columns).reindex(groups.index).fillna(DASH)
     labels = heads.reindex(near.index).to_list()
-    return shown, _notes(labels, near["experiment"].to_list(), list(differs.values()))
+    notes = _notes(labels, near["experiment"].to_list(), list(differs.values()))
+    return shown, [*notes, *([f"Published: {'; '.join(sources)}."] if sources else [])]
 
 
 def _methods(runs: pd.DataFrame) -> dict[str, str]:

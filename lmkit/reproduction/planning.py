@@ -201,9 +201,9 @@ def _report(wanted: Reproduction, sweeps: Sequence[PlannedSweep], out: str) -> l
     places = [_place(wanted, sweep) for sweep in sweeps]
     places += _finetuned(wanted, sweeps).values()
     # all that a page begins with comes last: a line shows its options first
-    title = f"{wanted.paper}, {wanted.table}"
-    words = ["report", *wanted.report, f"out={as_value(out)}"]
-    words += [f"title={quoted(title)}", f"about={quoted(_about(wanted, sweeps))}"]
+    title = quoted(f"{wanted.paper}, {wanted.table}")
+    words = ["report", *wanted.report, f"out={as_value(out)}", f"title={title}", f"paper={title}"]
+    words.append(f"about={quoted(_about(wanted, sweeps))}")
     return [*words, f"runs={_listed(places) if places else 'null'}"]
 
 

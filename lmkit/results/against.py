@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmkit.results.frame import options_in, ranks_in
+from lmkit.results.frame import head_options, options_in, ranks_in
 from lmkit.results.groups import BUDGET, RATES, best_rate, heads, most_contexts
 from lmkit.results.labels import differing, labels
 from lmkit.results.stats import MeanDifference, difference, holm
@@ -28,7 +28,8 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         which the two differ. Heads that could train longer, or were finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
-    chosen = chosen.assign(head_label=labels(chosen.assign(setting=0), _varied(chosen)))
+    varied = _varied(chosen, head_options(runs))
+    chosen = chosen.assign(head_label=labels(chosen.assign(setting=0), varied))
     contexts = {number: most_contexts(of) for number, of in chosen.groupby("setting")}
     rows = []
     for group, members in chosen.groupby("group", sort=False):
@@ -45,9 +46,18 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def _varied(chosen: pd.DataFrame) -> list[str]:
+def variants(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row a variant of each head and training, at its best learning rate: the means that
+    `against_baseline` has of a head, with the variant's label.
+    """
+    best = best_rate(runs).assign(head_label=lambda rows: rows["variant_label"])
+    contexts = most_contexts(runs)
+    rows = [_means(members, contexts) for _, members in best.groupby("group", sort=False)]
+    return pd.DataFrame(rows)
+
+
+def _varied(chosen: pd.DataFrame, of_head: list[str]) -> list[str]:
     """The options that tell apart heads of one name in some setting."""
-    of_head = [o for o in options_in(chosen) if o.startswith("head.")]
     peers = [of for _, of in chosen.groupby(["setting", "head"])]
     return list(dict.fromkeys(option for of in peers for option in differing(of, of_head)))
 
@@ -90,7 +100,7 @@ def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, A
     if base is None:
         return {**empty, "differs": ()}
     both = pd.concat([members.iloc[:1], base.iloc[:1]])
-    rest = [o for o in options_in(both) if not o.startswith("head.") and o not in RATES]
+    rest = [o for o in options_in(both) if o not in (*head_options(both), *RATES)]
     differs = tuple(differing(both, [*rest, *BUDGET]))
     if set(differs) & set(BUDGET):
         return {**empty, "differs": differs}

@@ -134,6 +134,13 @@ def options_in(table: pd.DataFrame) -> list[str]:
     ]
 
 
+def head_options(table: pd.DataFrame) -> list[str]:
+    """Of `options_in`, those of the head, and the sources of its classes that are a user's own."""
+    named = [c for c in table.columns if c.startswith("head.") and c.endswith("_target_")]
+    sources = {f"sources.{path}" for column in named for path in table[column].dropna().unique()}
+    return [o for o in options_in(table) if o.startswith("head.") or o in sources]
+
+
 def is_option(column: str) -> bool:
     """Whether it is the dotted name of an option that decides a run's numbers."""
     section, dot, _ = column.partition(".")

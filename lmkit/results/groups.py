@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from lmkit.results.frame import PERPLEXITIES, options_in, ranks_in
+from lmkit.results.frame import PERPLEXITIES, head_options, options_in, ranks_in
 from lmkit.results.labels import labels, titles
 
 RATES = ("optimizer.lr", "module.transform_lr")
@@ -38,8 +38,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
         is_baseline=compares["family"] == baseline,
         is_failed=compares["state"] == "failed",
     )
-    options = options_in(runs)
-    of_head = [option for option in options if option.startswith("head.")]
+    options, of_head = options_in(runs), head_options(runs)
     rest = [o for o in options if o not in (*of_head, *RATES)] + list(BUDGET)
     rates = [option for option in RATES if option in runs]
     runs["setting"] = _number(runs, ["data_sha256", "trunk"])
@@ -58,15 +57,15 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
 
 
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row a group: `seeds`, and mean and deviation of every number over them."""
+    """A row a group: `seeds`, its options, and mean and deviation of every other number."""
+    options = options_in(runs)
     numbers = runs.select_dtypes("number").columns.difference(
-        ["seed", "setting", "variant", "training", "group"]
+        ["seed", "setting", "variant", "training", "group", *options]
     )
-    values = runs[numbers].astype("float64")
-    by = values.groupby(runs["group"], sort=False)
-    table = by.agg(["mean", "std"])
+    by = runs.groupby("group", sort=False)
+    table = runs[numbers].astype("float64").groupby(runs["group"], sort=False).agg(["mean", "std"])
     table.columns = table.columns.map(" ".join)
-    return table.assign(seeds=by.size())
+    return table.assign(seeds=by.size()).join(by[options].first())
 
 
 def best_rate(runs: pd.DataFrame) -> pd.DataFrame:

@@ -53,9 +53,17 @@ CORPORA = {
 }
 
 
-def published() -> pd.DataFrame:
-    """Every published value; what a row lacks is missing."""
-    return pd.read_csv(Path(__file__).with_name("published.csv"))
+def published(first: str = "") -> pd.DataFrame:
+    """Every published value; what a row lacks is missing.
+
+    Args:
+        first: a paper and a table of it, "Yang et al. 2018, table 4": its rows come first, and then
+            the paper's others.
+    """
+    found = pd.read_csv(Path(__file__).with_name("published.csv"))
+    is_other = (found["paper"] + ", " + found["table"] != first).astype(int)
+    is_others = [not first.startswith(paper) for paper in found["paper"]]
+    return found.iloc[(is_other + is_others).argsort(kind="stable")]
 
 
 def published_curves() -> pd.DataFrame:

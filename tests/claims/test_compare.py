@@ -22,6 +22,7 @@ def runs(tmp_path, make_run) -> Path:
             rank = 402 if transform == "identity" else 9000 + seed
             make_run(tmp_path / "runs", seed, ppl, rank, transform=transform)
     make_run(tmp_path / "runs", 8, float("inf"), transform="gss")
+    make_run(tmp_path / "runs", 7, 300.0, transform="gss")
     (make_run(tmp_path / "runs", 9) / "result.json").unlink()
     return tmp_path
 
@@ -31,7 +32,8 @@ def test_the_command_prints_and_writes(lmkit, runs, capsys):
     lmkit("compare", *groups, "out=c.json")
     printed, warned = capsys.readouterr()
     assert warned == ""  # by a library either
-    for said in ("it has not finished", "it diverged", "a: 3 runs: penn_small-", "sd of a"):
+    of_runs = ("it has not finished", "it diverged", "its test perplexity is more than twice")
+    for said in (*of_runs, "a: 3 runs: penn_small-", "sd of a"):
         assert said in printed
     content = json.loads((runs / "c.json").read_text())
     of_test = {name: values["test perplexity"] for name, values in content.items()}
@@ -49,7 +51,7 @@ def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs, capsys):
         shutil.copytree(run, runs / "copies" / run.name)
     lmkit("compare", "a=[runs head:gss, copies head:gss]", "b=runs head:softmax", "out=c.json")
     printed = capsys.readouterr().out
-    assert printed.count(": the head and seed of penn_small-") == 3
+    assert printed.count(": the head and seed of penn_small-") == 4  # and of one that failed
     assert "a: 3 runs" in printed
     assert json.loads((runs / "c.json").read_text())["runs of a"]["test perplexity"] == 3
 

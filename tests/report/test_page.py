@@ -15,7 +15,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen
 from lmkit.report.contents import _models, make_report, measurements
-from lmkit.results.against import against_baseline
+from lmkit.results.against import against_baseline, variants
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
 from lmkit.runs.analysis_files import write_analysis
@@ -71,6 +71,38 @@ def test_the_first_screen_has_the_difference_and_what_was_published(runs, tmp_pa
     assert "the same" in html
     assert "r = " not in html  # of two heads
     assert "Perplexities are per subword." not in html
+
+
+def test_of_values_in_several_papers_the_papers_own_are_taken(runs, tmp_path):
+    """Softmax on PTB: 57.08 in Parthiban et al. 2021, table 2, and 58.37 in Ganea et al. 2019."""
+    html = page_of(runs, tmp_path / "out", paper="Ganea et al. 2019, results")
+    assert ">58.37<" in html
+    assert "57.08" not in html
+    assert "Published: Ganea et al. 2019, results; Parthiban et al. 2021, table 2." in html
+
+
+def test_one_heads_variants_are_points_over_rank_beside_the_published_correlation(
+    tmp_path, make_run
+):
+    for c in range(4):
+        for rate in (20, 5):
+            options = {"head.transform.c": float(c), "optimizer.lr": rate}
+            ppl = 76 + c - rate
+            make_run(tmp_path / "runs", 1, ppl, 400 + c, transform="gss", options=options)
+    html = page_of(tmp_path / "runs", tmp_path / "out", baseline="gss")
+    assert "A point is a variant of the head." in html
+    assert "(published: 0.48, one seed a point; 0.24, test perplexities from 56.6" in html
+    assert ">c=0, rate 20<" in html  # of the variant that stands for the head
+    points = variants(grouped(results(str(tmp_path / "runs")), "gss")[0])
+    assert points["test_ppl"].to_list() == [56, 57, 58, 59]
+
+
+def test_a_setting_of_the_baselines_variants_alone_has_a_sentence(tmp_path, make_run):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        make_run(tmp_path / "runs", seed, ppl)
+        make_run(tmp_path / "runs", seed, ppl + 1, options={"head.tie_weights": False})
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "All heads are the baseline's; Softmax (tie weights) (57.15) is lowest" in unescape(html)
 
 
 def test_holms_p_is_over_the_whole_table(runs, tmp_path, make_run):
@@ -353,6 +385,10 @@ def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, t
         assert path.read_bytes() == (second / path.relative_to(first)).read_bytes(), path
     rows = pd.read_csv(first / "tables" / "answer_heads.csv").set_index("head_label")
     assert rows.loc["GSS", "test_ppl"] == pytest.approx(sum(GSS) / 3, rel=1e-15)
+    (of_groups,) = (first / "tables").glob("*_groups.csv")
+    by_label = pd.read_csv(of_groups).set_index("label")
+    assert by_label.loc["GSS", "test_ppl mean"] == rows.loc["GSS", "test_ppl"]
+    assert by_label.loc["GSS", "optimizer.lr"] == 20
     latex = next((first / "tables").glob("*_groups.tex")).read_text()
     assert r"\toprule" in latex
 

@@ -4,6 +4,7 @@ import shutil
 
 import pytest
 
+from lmkit.results.against import against_baseline
 from lmkit.results.frame import results
 from lmkit.results.groups import best_rate, grouped, heads, summary
 from tests.results.forging import change
@@ -108,6 +109,32 @@ def test_an_option_of_a_users_mixture_makes_groups_whatever_its_name(tmp_path, m
         options = {"head.mixture._target_": "mine.Mixture", "head.mixture.hidden_dim": size}
         make_run(tmp_path, mixture="softmaxes", options=options)
     assert groups_in(tmp_path) == {"MoS (hidden dim 10)": 1, "MoS (hidden dim 20)": 1}
+
+
+def test_the_source_of_a_users_head_is_the_heads_and_no_training(tmp_path, make_run):
+    sources = {"heads.Cube": "12345678"}
+    for batch_size, ppl in ((None, 57.0), (99, 56.0)):
+        options = {"windows.batch_size": batch_size} if batch_size else {}
+        run = make_run(tmp_path, 1, ppl, transform="outside", options=options)
+        change(run, "identity.json", lambda c: c["settings"].update(sources=sources))
+    make_run(tmp_path, 1, 58.0)
+    make_run(tmp_path, 1, 58.0, transform="gss")
+    runs, _ = grouped(results(str(tmp_path)))
+    cube = against_baseline(runs).set_index("head").loc["Cube"]
+    assert (cube["test_ppl"], cube["differs"]) == (57.0, ())  # trained as the others
+
+
+def test_variants_are_told_apart_whatever_run_makes_them_variants(tmp_path, make_run):
+    """A user's mixture has sizes that count, of which MoS has other values at another width."""
+    for size in (10, 20):
+        options = {"head.mixture.in_dim": size}
+        for seed in (1, 2):
+            make_run(tmp_path, seed, 57.0 + size, mixture="softmaxes", options=options)
+    mine = {"head.mixture._target_": "mine.Mixture"}
+    make_run(tmp_path, 1, 300.0, mixture="softmaxes", options=mine)
+    runs, _ = grouped(results(str(tmp_path)))
+    chosen = against_baseline(runs)
+    assert chosen["head_label"].is_unique
 
 
 def test_settings_are_corpora_and_trunks_and_no_two_have_one_title(tmp_path, make_run):

@@ -54,22 +54,14 @@ TRANSFORMS = {
 }
 # of each trigger: its name, and how the names of experiments with it end; ASGD finetunes
 TRIGGERS = {"et": ("ET 200", ""), "nt": ("NT 5", "_nt"), "asgd": ("ASGD", "_nt")}
-PENN_SHA256 = CORPORA["penn"].sha256
 
 
 def spectrum_measures(contexts: int, words: int, rank: int | None) -> dict[str, object]:
     """As a result holds them."""
-    return {
-        "num_contexts": contexts,
-        "num_columns": words,
-        "resolution": 5e-8,
-        "press_tolerance": 1e-5,
-        "press_rank": rank,
-        "effective_rank": {"0.001": 52, "0.0001": 201, "1e-05": 306},
-        "stable_rank": 1.5,
-        "entropy_rank": 12.0,
-        "unresolved": {},
-    }
+    effective = {"0.001": 52, "0.0001": 201, "1e-05": 306}
+    found = {"num_contexts": contexts, "num_columns": words, "resolution": 5e-8}
+    found |= {"press_tolerance": 1e-5, "press_rank": rank, "effective_rank": effective}
+    return found | {"stable_rank": 1.5, "entropy_rank": 12.0, "unresolved": {}}
 
 
 @pytest.fixture(scope="session")
@@ -170,29 +162,15 @@ def toy_run(tmp_path_factory: pytest.TempPathFactory, draw: Callable[..., None])
     Its figures are drawn.
     """
     from lmkit.experiment import conclusion
-    from tests.tiny import trained
+    from tests.tiny import SMALL, trained
 
-    overrides = [
-        "threads=1",
-        "logger=csv",
-        "callbacks.progress_bar=null",
-        "callbacks.spectrum=null",
-        "callbacks.checkpoints.every_minutes=0.002",
-        "data.num_words=50",
-        "data.train_tokens=6000",
-        "data.valid_tokens=400",
-        "data.test_tokens=300",
-        "trunk.emb_dim=8",
-        "trunk.out_dim=8",
-        "trunk.hidden_dim=12",
-        "head/mixture=softmaxes",
-        "head.mixture.num_experts=2",
-        "head/transform=plif",
-        "head.transform.knots=100",
-        "optimizer.lr=3",
-        "switch_epoch=2",
-        "max_epochs=4",
-    ]
+    overrides = (
+        *(*SMALL, "callbacks.spectrum=null", "callbacks.checkpoints.every_minutes=0.002"),
+        *("data.num_words=50", "data.train_tokens=6000", "data.valid_tokens=400"),
+        *("data.test_tokens=300", "head/mixture=softmaxes", "head.mixture.num_experts=2"),
+        *("head/transform=plif", "head.transform.knots=100", "optimizer.lr=3"),
+        *("switch_epoch=2", "max_epochs=4"),
+    )
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(conclusion, "_draw", draw)
         return trained(tmp_path_factory.mktemp("runs"), *overrides)
@@ -257,6 +235,7 @@ def make_run() -> Callable[..., Path]:
         config = deepcopy(published_config(f"{published}{suffix}"))
         if transform != "identity":
             config["head"]["transform"] = dict(its_transform[2])
+        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens}
         for option, value in (options or {}).items():
             section = config
             *path, key = option.split(".")
@@ -264,14 +243,8 @@ def make_run() -> Callable[..., Path]:
                 section = section[part]
             section[key] = value
         config |= {"name": name, "seed": seed, "threads": 1, "callbacks": {}}
-        of_data = {
-            option.removeprefix("data."): value
-            for option, value in (options or {}).items()
-            if option.startswith("data.")
-        }
-        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens} | of_data
         is_penn = sizes[0] == 10000 and train_tokens is None
-        sha256 = PENN_SHA256 if is_penn else f"data of {sizes[0]} words {train_tokens}"
+        sha256 = CORPORA["penn"].sha256 if is_penn else f"data of {sizes[0]} words {train_tokens}"
         its_identity = identity(config, sha256, "cpu")
         its_head = head_name([its_mixture[0], its_transform[0]])
         place = (0, its_mixture[1], its_transform[1])
@@ -286,15 +259,9 @@ def make_run() -> Callable[..., Path]:
             lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0,")
         lines.append(f"31,3,,,,,{ppl}")
         folder.metrics.write_text("\n".join(lines) + "\n")
-        metrics = {
-            "train_ppl": ppl - 20,
-            "valid_ppl": ppl + 2,
-            "test_ppl": ppl,
-            "test_tokens": sizes[1],
-            "best_epoch": 2,
-            "switched_after": 1,
-            "test_spectrum": measures,
-        }
+        metrics = {"train_ppl": ppl - 20, "valid_ppl": ppl + 2, "test_ppl": ppl}
+        metrics |= {"test_tokens": sizes[1], "best_epoch": 2, "switched_after": 1}
+        metrics["test_spectrum"] = measures
         parameters = 21504560 if mixture == "softmaxes" else 24221600
         cost = {"seconds_per_epoch": 55.0 + seed, "parameters": parameters}
         provenance = {"git": {"commit": "abc", "dirty": False}, "threads": 1}

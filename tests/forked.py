@@ -54,12 +54,10 @@ class Line:
         start(self._process)
         self.pid = self._process.pid
 
-    @property
-    def returncode(self) -> int | None:
-        return self._process.exitcode
-
     def poll(self) -> int | None:
         return self._process.exitcode
+
+    returncode = property(poll)
 
     def wait(self, timeout: float | None = None) -> int:
         """Raises: subprocess.TimeoutExpired."""
@@ -103,10 +101,7 @@ def for_points() -> SimpleNamespace:
 
 
 def _type(
-    folder: Path,
-    files: tuple[Path, Path],
-    arguments: Sequence[str],
-    environment: Mapping[str, str],
+    folder: Path, files: tuple[Path, Path], arguments: Sequence[str], environment: Mapping[str, str]
 ) -> None:
     from tests.faults import warm  # which imports torch
 

@@ -6,9 +6,11 @@ Shapes: N contexts, V vocabulary.
 from collections.abc import Iterable
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from lmkit.data.corpus import TextSplits
 from lmkit.data.windows import Batch
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture
@@ -59,6 +61,12 @@ def language_model(
         schedule=WindowLength(bptt),
         transform_lr=transform_lr,
     )
+
+
+def walk(num_words: int, *ends: int) -> TextSplits:
+    """Three splits of a text that can be learnt: the next word is near the last one."""
+    steps = np.random.RandomState(0).randint(-2, 3, size=ends[-1]).cumsum() % num_words
+    return TextSplits(tuple(map(str, range(num_words))), *np.split(steps, ends[:-1]))
 
 
 def log_prob_matrix(model: Predictor, batches: Iterable[Batch]) -> Tensor:

@@ -19,15 +19,11 @@ pytestmark = pytest.mark.usefixtures("undrawn")
 WORDS = [f"w{i}" for i in range(30)]
 SMALL = ["data=text", "threads=1", "logger=csv", "callbacks.progress_bar=null", "max_epochs=1"]
 SMALL += ["callbacks.spectrum=null", "trunk.emb_dim=12", "trunk.out_dim=12", "trunk.hidden_dim=12"]
-COMMANDS = {
+OF_CONTEXTS = ("rank", "divergence", "logits", "gradient_bottleneck", "truncation")
+COMMANDS = {command: ["contexts=50"] for command in OF_CONTEXTS} | {
     "evaluate": ["split=test"],
-    "rank": ["contexts=50"],
-    "divergence": ["contexts=50"],
-    "logits": ["contexts=50"],
-    "gradient_bottleneck": ["contexts=50"],
     "samples": ["texts=1", "length=5"],
     "embeddings": [],
-    "truncation": ["contexts=50"],
     "nearest_softmax": ["contexts=50", "iterations=10"],
     "unargmaxable": [],
     "predictions": ["published=false", "random=1", "hits=5"],
@@ -62,11 +58,6 @@ def place(trained, tmp_path, monkeypatch) -> Path:
     return here
 
 
-def run_in(place: Path) -> Path:
-    (path,) = (path for path in place.joinpath("runs").iterdir() if path.is_dir())
-    return path
-
-
 def files(folder: RunFolder) -> dict[str, bytes]:
     found = [*folder.analysis.glob("*"), *folder.spectra.glob("*")]
     return {path.name: path.read_bytes() for path in found if not path.name.startswith("decoder")}
@@ -76,7 +67,7 @@ def files(folder: RunFolder) -> dict[str, bytes]:
     ("command", "how"), [*((command, "data_root") for command in COMMANDS), ("rank", "edited")]
 )
 def test_another_text_overwrites_nothing(command, how, place, lmkit):
-    path = run_in(place)
+    path = tiny.run_of(place / "runs", "text").path
     folder, own = RunFolder(path), place / "own"
     where = [f"data_root={own}"]
     options = [f"run={path}", *COMMANDS[command]]
@@ -105,7 +96,7 @@ def test_another_text_overwrites_nothing(command, how, place, lmkit):
 
 
 def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):
-    path = run_in(place)
+    path = tiny.run_of(place / "runs", "text").path
     lmkit("rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
     (row,) = frame([RunFolder(path)]).to_dict("records")
     assert not any(column.startswith("rank.") and "@50" in column for column in row)

@@ -7,14 +7,7 @@ import torch
 
 from lmkit.experiment.objects import make_model
 from tests.benchmarks import bench_step
-from tests.benchmarks.bench_step import (
-    EXPERIMENTS,
-    configuration,
-    parsed,
-    plain_of,
-    timed,
-    window,
-)
+from tests.benchmarks.bench_step import EXPERIMENTS, configuration, parsed, plain_of, timed, window
 
 TINY = ["trunk.emb_dim=12", "trunk.hidden_dim=12", "trunk.out_dim=12", "trunk.num_layers=2"]
 TINY += ["windows.batch_size=3", "windows.bptt=5"]

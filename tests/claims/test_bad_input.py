@@ -241,11 +241,7 @@ def test_a_sweep_is_not_advised_where_it_is_refused(refused, line):
 
 
 @pytest.mark.parametrize(
-    ("line", "place"),
-    [
-        (("runs",), "runs"),
-        (("sweep", "status", "mine"), "runs/sweeps/mine"),
-    ],
+    ("line", "place"), [(("runs",), "runs"), (("sweep", "status", "mine"), "runs/sweeps/mine")]
 )
 def test_a_folder_that_is_closed_to_the_user_is_named(refused, tmp_path, monkeypatch, line, place):
     (tmp_path / "runs" / "sweeps" / "mine").mkdir(parents=True)

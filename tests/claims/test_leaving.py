@@ -227,10 +227,7 @@ def typed_with(stand_in: str, folder: Path, *command: str) -> subprocess.Complet
 
 @pytest.mark.parametrize(
     ("command", "number", "status"),
-    [
-        (["train"], signal.SIGINT, INTERRUPTED),
-        (["evaluate", "run=none"], signal.SIGTERM, STOPPED),
-    ],
+    [(["train"], signal.SIGINT, INTERRUPTED), (["evaluate", "run=none"], signal.SIGTERM, STOPPED)],
 )
 def test_signals_while_it_is_imported_end_in_order(tmp_path, command, number, status):
     stand_in = f"import os; os.kill(os.getpid(), {int(number)})"

@@ -9,8 +9,6 @@ import pytest
 import yaml
 
 from lmkit.cli.entry import CONFIGS, compose
-from lmkit.data.corpus import Corpus
-from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_without_weights
 from lmkit.heads.mixtures import MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax, Identity, PiecewiseLinear, SigSoftmax
@@ -140,14 +138,6 @@ def test_an_experiment_has_its_name_corpus_trigger_head_size_and_source(name):
 def test_parameters_grow_with_num_experts_as_published(experiment, num_experts, expected):
     override = f"head.mixture.num_experts={num_experts}"
     assert millions(built(f"experiment={experiment}", override)) == expected
-
-
-@pytest.mark.realdata
-@pytest.mark.parametrize("corpus", CORPORA)
-def test_a_corpus_has_as_many_words_as_the_models(corpus, data_root, monkeypatch):
-    monkeypatch.setenv("LMKIT_DATA", str(data_root))
-    section = composed(f"experiment={corpus}_softmax")["data"]
-    assert len(make(section, "data", Corpus).load().vocabulary) == CORPORA[corpus][1]
 
 
 @pytest.fixture(scope="module")

@@ -152,7 +152,8 @@ def test_configs_give_a_corpus_its_names_and_the_folder_of_the_environment(
     monkeypatch.setenv("LMKIT_DATA", "/somewhere")
     corpus = instantiate(composed_apart("train", [f"data={name}"])["data"])
     assert (name_of(corpus), corpus.short_name) == (title, short)
-    assert (corpus.name, corpus.files.root) == (name, root)
+    files = corpus.files
+    assert (corpus.name, files.root, files.folder) == (name, root, name if root else ".")
 
 
 @pytest.mark.realdata

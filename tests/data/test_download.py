@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from lmkit.cli import download as command_module
-from lmkit.cli.download import main
 from lmkit.data.download import SOURCES, PublicFile, download
 from lmkit.data.text_files import DOWNLOADABLE
 from lmkit.errors.user_error import UserError
@@ -169,15 +168,12 @@ def test_a_folder_that_cannot_be_written_is_named_unless_all_is_there(host, tmp_
         download("penn", tmp_path, plain(host))
 
 
-def test_command_line(host, tmp_path, monkeypatch, capsys):
+def test_command_line(host, tmp_path, monkeypatch, lmkit, refused):
     monkeypatch.setattr(command_module, "SOURCES", plain(host))
-    main(["penn", f"root={tmp_path}"])
-    assert f"LMKIT_DATA={tmp_path}" in capsys.readouterr().out
+    assert f"LMKIT_DATA={tmp_path}" in lmkit("download", "penn", f"root={tmp_path}")
     (tmp_path / "penn" / "train.txt").write_text("mine")
     monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
-    with pytest.raises(SystemExit, match=r"^1$"):
-        main(["penn"])
-    assert capsys.readouterr().err.startswith(f"error: {tmp_path}/penn/train.txt is there already")
+    assert refused("download", "penn").startswith(f"{tmp_path}/penn/train.txt is there already")
 
 
 def test_every_corpus_that_can_be_read_gives_all_splits():

@@ -33,11 +33,7 @@ def test_a_prompt_without_a_word_is_refused(text):
 
 @pytest.mark.parametrize(
     ("ids", "text"),
-    [
-        ([1, 2], "a b"),
-        ([1, 0, 2, 0], "a\nb\n"),
-        ([0, 1, 0, 0, 2, 0, 0, 0, 3], "\na\n\nb\n\n\nc"),
-    ],
+    [([1, 2], "a b"), ([1, 0, 2, 0], "a\nb\n"), ([0, 1, 0, 0, 2, 0, 0, 0, 3], "\na\n\nb\n\n\nc")],
 )
 def test_no_line_of_a_sample_begins_or_ends_with_a_blank(ids, text):
     assert WORDS.text(ids) == text

@@ -1,23 +1,23 @@
 import hashlib
 import inspect
 from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
-from hydra.utils import instantiate
-from omegaconf import OmegaConf
+import yaml
 
+from lmkit.cli.entry import CONFIGS
 from lmkit.data.toy import ToyLanguage, zipfian_frequencies
 from lmkit.errors.user_error import UserError
 
 UNREAD = {"valid_tokens": 2, "test_tokens": 2}  # of a language whose training text is read alone
-CONFIG = Path(__file__).parents[2] / "conf" / "data" / "toy.yaml"
+DEFAULTS = yaml.safe_load((CONFIGS / "data" / "toy.yaml").read_text())
+del DEFAULTS["_target_"]
 
 
 def toy(**changed: object) -> ToyLanguage:
     """The default language, with some of its parameters changed."""
-    return instantiate(OmegaConf.merge(OmegaConf.load(CONFIG), OmegaConf.create(changed)))
+    return ToyLanguage(**DEFAULTS | changed)
 
 
 @cache
@@ -155,15 +155,8 @@ def test_texts_change_with_the_generator_version_only():
 def test_fingerprint_changes_with_whatever_changes_the_texts():
     base = small()
     changes = {
-        "num_words": 31,
-        "rank": 7,
-        "context_strength": 1.5,
-        "zipf_exponent": 1.1,
-        "sentence_length": 12,
-        "train_tokens": 3001,
-        "valid_tokens": 401,
-        "test_tokens": 301,
-        "seed": 2,
+        **{"num_words": 31, "rank": 7, "context_strength": 1.5, "zipf_exponent": 1.1, "seed": 2},
+        **{"sentence_length": 12, "train_tokens": 3001, "valid_tokens": 401, "test_tokens": 301},
     }
     names = {"name", "title", "short_title"}
     assert names | changes.keys() == inspect.signature(ToyLanguage).parameters.keys()
@@ -177,27 +170,13 @@ def test_fingerprint_changes_with_whatever_changes_the_texts():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("num_words", 4),
-        ("num_words", 30.5),
-        ("rank", 2),
-        ("rank", 31),
-        ("context_strength", 0),
-        ("context_strength", 4.1),
-        ("context_strength", float("nan")),
-        ("zipf_exponent", -1),
-        ("zipf_exponent", "steep"),
-        ("sentence_length", 1),
-        ("sentence_length", 1e6),
-        ("train_tokens", 1),
-        ("valid_tokens", 0),
-        ("test_tokens", -5),
-        ("seed", -1),
+        *(("num_words", 4), ("num_words", 30.5), ("rank", 2), ("rank", 31)),
+        *(("context_strength", value) for value in (0, 4.1, float("nan"))),
+        *(("zipf_exponent", -1), ("zipf_exponent", "steep")),
+        *(("sentence_length", 1), ("sentence_length", 1e6), ("train_tokens", 1)),
+        *(("valid_tokens", 0), ("test_tokens", -5), ("seed", -1)),
     ],
 )
 def test_bad_options_are_named(option, value):
-    parameters = OmegaConf.to_container(OmegaConf.load(CONFIG))
-    del parameters["_target_"]
-    parameters.update(num_words=30, rank=6)
-    parameters[option] = value
     with pytest.raises(UserError, match=rf"^data\.{option} must be"):
-        ToyLanguage(**parameters)
+        small(**{option: value})

@@ -4,13 +4,7 @@ import torch
 
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
-from lmkit.data.windows import (
-    EvalWindows,
-    TrainWindows,
-    Window,
-    columns,
-    sample_lengths,
-)
+from lmkit.data.windows import EvalWindows, TrainWindows, Window, columns, sample_lengths
 from lmkit.errors.user_error import UserError
 
 
@@ -126,10 +120,7 @@ def test_a_window_is_committed_once():
 
 @pytest.mark.parametrize(
     ("option", "arguments"),
-    [
-        ("windows.bptt", (4, 40, 1)),
-        ("windows.max_length_delta", (70, -1, 1)),
-    ],
+    [("windows.bptt", (4, 40, 1)), ("windows.max_length_delta", (70, -1, 1))],
 )
 def test_bad_options_are_named(option, arguments):
     with pytest.raises(UserError, match=f"^{option} must be a whole number"):

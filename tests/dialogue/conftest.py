@@ -13,32 +13,17 @@ from tests.tiny import composed
 
 TEXTS = {
     "train": [
-        ("1", "A", "Hello there."),
-        ("1", "B", "Hello!"),
-        ("1", "B", "How are you?"),
-        ("1", "A", "Fine, and you?"),
-        ("2", "x", "It rains."),
-        ("2", "y", "It rains, it rains."),
-        ("3", "A", "Where are you?"),
-        ("3", "B", "There."),
-        ("3", "A", "How?"),
+        *(("1", "A", "Hello there."), ("1", "B", "Hello!"), ("1", "B", "How are you?")),
+        *(("1", "A", "Fine, and you?"), ("2", "x", "It rains."), ("2", "y", "It rains, it rains.")),
+        *(("3", "A", "Where are you?"), ("3", "B", "There."), ("3", "A", "How?")),
     ],
     "valid": [("v", "A", "Hello."), ("v", "B", "Is it you?"), ("v", "A", "It is.")],
     "test": [("t", "A", "Are you there?"), ("t", "B", "I am."), ("t", "B", "Hello, hello!")],
 }
 SMALL = (
-    "experiment=dialogue_softmax",
-    "data=dialogue",
-    "data.num_words=12",
-    "windows.batch_size=2",
-    "windows.eval_batch_size=2",
-    "trunk.emb_dim=6",
-    "trunk.hidden_dim=5",
-    "trunk.out_dim=6",
-    "logger=csv",
-    "callbacks.progress_bar=null",
-    "trainer.accelerator=cpu",
-    "threads=1",
+    *("experiment=dialogue_softmax", "data=dialogue", "data.num_words=12", "threads=1"),
+    *("windows.batch_size=2", "windows.eval_batch_size=2", "trunk.emb_dim=6", "trunk.out_dim=6"),
+    *("trunk.hidden_dim=5", "logger=csv", "callbacks.progress_bar=null", "trainer.accelerator=cpu"),
 )
 MIXTURES = ("none", "contexts", "softmaxes")
 

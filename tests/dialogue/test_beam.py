@@ -18,17 +18,12 @@ def batch(folder):
     return found._replace(context_SB=found.context_SB % NUM_WORDS)
 
 
-def one(batch, item: int):
-    """The context of one item alone, without its padding."""
-    length = int(batch.context_lengths_B[item])
-    return batch.context_SB[:length, [item]], batch.responder_SB[:length, [item]]
-
-
 @torch.no_grad()
 def next_log_probs(model, batch, item: int, words: tuple[int, ...]) -> list[float]:
-    """log P of the word after `words`, from the whole prefix."""
-    context, responder = one(batch, item)
-    memory, state = model.trunk.encode(context, responder, torch.tensor([len(context)]))
+    """log P of the word after `words`, from the whole prefix and the context without padding."""
+    length = batch.context_lengths_B[[item]]
+    context, responder = (x[:length, [item]] for x in (batch.context_SB, batch.responder_SB))
+    memory, state = model.trunk.encode(context, responder, length)
     inputs = torch.tensor([EOS_ID, *words]).unsqueeze(1)
     hidden, _ = model.trunk.decode(inputs, memory, state)
     return model.head.log_probs(hidden)[-1].tolist()

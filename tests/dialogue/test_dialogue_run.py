@@ -19,14 +19,11 @@ pytestmark = pytest.mark.slow
 WORDS = list("abcdefgh.?")
 
 
-def overrides(folder: Path, runs_dir: Path) -> list[str]:
+def config(folder: Path, runs_dir: Path, *further: str) -> dict:
     options = [*SMALL, f"data.root={folder}", f"runs_dir={runs_dir}", "trainer.log_every_n_steps=5"]
     options += ["windows.batch_size=8", "windows.eval_batch_size=16", "optimizer.lr=0.01"]
-    return [*options, "switch_epoch=3", "max_epochs=5", "callbacks.spectrum.contexts=50"]
-
-
-def config(folder: Path, runs_dir: Path, *further: str) -> dict:
-    return composed(*overrides(folder, runs_dir), *further)
+    options += ["switch_epoch=3", "max_epochs=5", "callbacks.spectrum.contexts=50"]
+    return composed(*options, "experiment=dialogue_mos", *further)
 
 
 @pytest.fixture(scope="module")
@@ -47,13 +44,11 @@ def dialogues(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def finished(dialogues, tmp_path_factory) -> RunFolder:
     """An undisturbed run of MoS."""
-    return run(config(dialogues, tmp_path_factory.mktemp("runs"), "experiment=dialogue_mos"))
+    return run(config(dialogues, tmp_path_factory.mktemp("runs")))
 
 
 def test_kills_change_no_bit(finished, dialogues, tmp_path):
-    resumed = config(
-        dialogues, tmp_path, "experiment=dialogue_mos", "callbacks.checkpoints.every_minutes=0.002"
-    )
+    resumed = config(dialogues, tmp_path, "callbacks.checkpoints.every_minutes=0.002")
     moments = random.Random(7)
     kills = sum(
         kill_after(resumed, moments.randint(1, 5), moments.uniform(0, 0.05)) for _ in range(4)
@@ -63,8 +58,7 @@ def test_kills_change_no_bit(finished, dialogues, tmp_path):
 
 
 def test_it_learns_and_has_a_result_like_any_run(finished):
-    folder = finished
-    result = folder.read_result()
+    result = finished.read_result()
     assert result.experiment == "dialogue_mos"
     assert 1 < result.metrics["test_ppl"] < 9  # of 12 words
     spectrum = result.metrics["test_spectrum"]
@@ -73,12 +67,12 @@ def test_it_learns_and_has_a_result_like_any_run(finished):
 
 
 def test_responses_are_scored_written_and_shown(finished, lmkit):
-    folder = finished
-    line = [f"run={folder.path.parent}", "beam=4", "n_best=2", "max_words=7", "samples=5"]
-    line.append("shown=2")
+    file, ppl = finished.analysis / "dialogue.json", finished.read_result().metrics["test_ppl"]
+    options = ("beam=4", "n_best=2", "max_words=7", "samples=5", "shown=2")
+    line = (f"run={finished.path.parent}", *options)
     printed = lmkit("dialogue", *line)
-    found = parse_json((folder.analysis / "dialogue.json").read_bytes())
-    assert found["perplexity"] == pytest.approx(folder.read_result().metrics["test_ppl"], rel=1e-6)
+    found = parse_json(file.read_bytes())
+    assert found["perplexity"] == pytest.approx(ppl, rel=1e-6)
     assert found["answered_pairs"] == found["all_pairs"] == 24
     for n in range(1, 5):
         precision, recall = found[f"bleu{n}_precision"], found[f"bleu{n}_recall"]
@@ -90,12 +84,12 @@ def test_responses_are_scored_written_and_shown(finished, lmkit):
     assert " ".join(found["responses"][0]["reference"]) in printed
     assert (found["smoothing"], found["nltk"]) == ("exp", None)
     lmkit("dialogue", *line, "smoothing=program")
-    scored = json.loads((folder.analysis / "dialogue.json").read_text())
+    scored = json.loads(file.read_text())
     assert (scored["smoothing"], scored["nltk"]) == ("program", version("nltk"))
     assert scored["responses"] == found["responses"]
     assert scored["bleu3_precision"] != found["bleu3_precision"]
     lmkit("dialogue", *line, "pairs=3")
-    assert json.loads((folder.analysis / "dialogue.json").read_text())["answered_pairs"] == 3
+    assert json.loads(file.read_text())["answered_pairs"] == 3
 
 
 @pytest.mark.parametrize(

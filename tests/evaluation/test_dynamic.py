@@ -144,15 +144,9 @@ def test_frozen_parameters_stay():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("lr", -1.0),
-        ("lr", None),
-        ("decay", -0.1),
-        ("epsilon", 0.0),
-        ("convention", "paper's"),
-        ("length", 0),
-        ("batch_size", 1.5),
+        *(("lr", -1.0), ("lr", None), ("decay", -0.1), ("epsilon", 0.0), ("length", 0)),
+        *(("convention", "paper's"), ("batch_size", 1.5), ("decay_grid", ["a"])),
         ("lr_grid", [0.1, -0.1]),
-        ("decay_grid", ["a"]),
     ],
 )
 def test_impossible_values_are_named(option, value):

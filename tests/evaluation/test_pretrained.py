@@ -19,7 +19,6 @@ import tokenizers
 import torch
 from torch import Tensor
 
-from lmkit.cli.main import main
 from lmkit.data.subwords import Subwords
 from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.source import find_checkpoints
@@ -303,33 +302,16 @@ def test_revisions_come_by_step_and_the_last_weights_last():
     assert [each.revision for each in found] == ["step20", "step1000", "main"]
 
 
-@pytest.fixture(scope="module")
-def all_measured(models, tmp_path_factory) -> Path:
-    """Two checkpoints, a model without gradients and one with predictions alone."""
-    place, text = tmp_path_factory.mktemp("measured"), f"text={models / 'text.txt'}"
-    for step in (9, 100):
-        shutil.copytree(models / "gpt2", place / f"mine/checkpoint-{step}")
-    for line in (
-        f"rank hf=mine {text} contexts=50",
-        f"rank hf={models / 'neox'} {text} contexts=60",
-        f"gradient_bottleneck hf=mine {text} contexts=20",
-        f"predictions hf={models / 'llama'} {text} positions=[5] random=0 hits=0",
-    ):
-        with pytest.MonkeyPatch.context() as patch:
-            patch.chdir(place)
-            patch.setattr(sys, "argv", ["lmkit", *line.split()])
-            main()
-    return place / "pretrained"
-
-
-@pytest.fixture
-def measured(all_measured, here) -> Path:
-    """A copy of them, in the folder to work in."""
-    return Path(shutil.copytree(all_measured, here / "pretrained"))
-
-
 @pytest.mark.usefixtures("undrawn")
-def test_the_report_has_a_row_for_each_model_and_text(measured, lmkit):
+def test_the_report_has_a_row_for_each_model_and_text(models, here, lmkit):
+    """Of two checkpoints, a model without gradients and one with predictions alone."""
+    measured, text = here / "pretrained", f"text={models / 'text.txt'}"
+    for step in (9, 100):
+        shutil.copytree(models / "gpt2", here / f"mine/checkpoint-{step}")
+    lmkit("rank", "hf=mine", text, "contexts=50")
+    lmkit("rank", f"hf={models / 'neox'}", text, "contexts=60")
+    lmkit("gradient_bottleneck", "hf=mine", text, "contexts=20")
+    lmkit("predictions", f"hf={models / 'llama'}", text, "positions=[5]", "random=0", "hits=0")
     (measured / "llama/analysis/predictions.json").write_text("{")
     shown = lmkit("report", "runs=pretrained")
     assert "left out: llama, predictions: pretrained/llama/analysis/predictions.json is " in shown
@@ -352,7 +334,9 @@ def rows_of(table: str) -> dict[str, dict[str, str]]:
         return {row[""]: row for row in csv.DictReader(lines)}
 
 
-def test_models_that_were_measured_are_no_runs(measured, lmkit, refused):
+@pytest.mark.usefixtures("undrawn")
+def test_models_that_were_measured_are_no_runs(models, here, lmkit, refused):
+    lmkit("rank", *options(models, "neox", "contexts=20"))
     assert refused("rank", "run=pretrained").startswith("run=pretrained selects no run: ")
     assert refused("report", "runs=pretrained head:gss").startswith("runs=pretrained head:gss")
     assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")

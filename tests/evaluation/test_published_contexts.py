@@ -26,10 +26,8 @@ def test_where_memory_is_short_a_line_says_how_to_have_them_later_and_it_does(
     lmkit(*arguments)
     assert (folder.analysis / "rank_test_log_probs_200.json").is_file()
     made = conclusion.Conclusion(contexts=60, sample=10, published_contexts=200)
-    model = load_run(folder.path, "best", None, None).model
-    assert (
-        made._contexts(SimpleNamespace(model=model, run=folder), 299) == 200
-    )  # the memory is free
+    run = SimpleNamespace(model=load_run(folder.path, "best", None, None).model, run=folder)
+    assert made._contexts(run, 299) == 200  # the memory is free
     assert "Later: " not in capsys.readouterr().out
 
 

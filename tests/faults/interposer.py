@@ -44,16 +44,8 @@ class Control(ctypes.Structure):
     """The control block, field by field as in `interposer.c`."""
 
     _fields_ = (
-        ("watching", ctypes.c_int32),
-        ("kind", ctypes.c_int32),
-        ("action", ctypes.c_int32),
-        ("value", ctypes.c_int32),
-        ("concerned", ctypes.c_int32),
-        ("lasting", ctypes.c_int32),
-        ("fired", ctypes.c_int32),
-        ("pid", ctypes.c_int32),
-        ("trace", ctypes.c_int32),
-        ("share", ctypes.c_int32),
+        *((name, ctypes.c_int32) for name in ("watching", "kind", "action", "value", "concerned")),
+        *((name, ctypes.c_int32) for name in ("lasting", "fired", "pid", "trace", "share")),
         ("nth", ctypes.c_int64),
         ("counts", ctypes.c_int64 * len(Kind)),
         ("folder", ctypes.c_char * 4096),

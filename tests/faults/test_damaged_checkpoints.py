@@ -73,7 +73,6 @@ def test_a_checkpoint_that_cannot_be_read_just_now_is_not_called_damaged(toy_run
 
     monkeypatch.setattr(checkpoint_files, "verify", out_of_reach)
     with pytest.raises(
-        UserError,
-        match=r"^cannot read .*: Input/output error; run the same command again, and if",
+        UserError, match=r"^cannot read .*: Input/output error; run the same command again, and if"
     ):
         load_checkpoint(toy_run.last)

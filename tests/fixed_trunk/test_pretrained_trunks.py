@@ -172,20 +172,11 @@ def test_contexts_have_the_size_that_the_output_layer_reads(tmp_path):
     assert facts_of(checkpoint, "hf").dim == model.head.decoder_weight.shape[1] == 8
 
 
-class Offset(torch.nn.Module):
-    def __init__(self, num_words: int) -> None:
-        super().__init__()
-        self.offset_V = torch.nn.Parameter(torch.ones(num_words))
-
-    def forward(self, logits: torch.Tensor) -> torch.Tensor:
-        return logits + self.offset_V
-
-
 def test_a_transform_of_a_parameter_a_word_follows_a_soft_cap(config_of):
-    transform = f"head.transform._target_={__name__}.Offset"
+    transform = "head.transform._target_=tests.heads.test_head.Temperature"
     config = config_of("gemma", "head.start=trunk", transform)
     model = make_model(config, torch.ones(304, dtype=torch.int64))
-    assert model.head.transform.transform.offset_V.shape == (304,)
+    assert model.head.transform.transform.scale_V.shape == (304,)
     assert model.head.transform.capped.cap == 2
 
 

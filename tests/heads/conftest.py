@@ -14,12 +14,7 @@ from torch import Tensor, nn
 
 from lmkit.cli.entry import CONFIGS
 from lmkit.heads.head import Head
-from lmkit.heads.mixtures import (
-    HiddenLayer,
-    MixtureOfContexts,
-    MixtureOfSoftmaxes,
-    SingleContext,
-)
+from lmkit.heads.mixtures import HiddenLayer, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
     Identity,

@@ -16,20 +16,13 @@ from tests.heads.conftest import assert_formula, assert_near_in_bf16, make_batch
 from tests.language_models import head_parts, language_model
 
 T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
+SIZES = {"emb_dim": E, "hidden_dim": H, "out_dim": OUT, "num_layers": 2}
 EXPERTS = [2, 0, 3]
 
 
 def doc(experts: list[int], **more: str) -> DirectOutputConnection:
-    return DirectOutputConnection(
-        emb_dim=E,
-        hidden_dim=H,
-        out_dim=OUT,
-        num_layers=2,
-        experts=experts,
-        latent_dropout=0.0,
-        balance_weight=0.7,
-        **more,
-    )
+    weights = {"latent_dropout": 0.0, "balance_weight": 0.7}
+    return DirectOutputConnection(**SIZES, experts=experts, **weights, **more)
 
 
 @pytest.fixture
@@ -113,16 +106,8 @@ def test_the_paper_s_penalty_is_the_default_and_another_is_refused():
 
 
 def test_the_module_hands_over_the_layers_side_by_side():
-    trunk = AWDLSTM(
-        num_words=V,
-        emb_dim=E,
-        hidden_dim=H,
-        out_dim=OUT,
-        num_layers=2,
-        input_dropout=0.3,
-        hidden_dropout=0.3,
-        output_dropout=0.3,
-    )
+    dropouts = {f"{place}_dropout": 0.3 for place in ("input", "hidden", "output")}
+    trunk = AWDLSTM(num_words=V, **SIZES, **dropouts)
     model = language_model(trunk, Head(head_parts(doc(EXPERTS), nn.Identity(), V)))
     tokens = torch.randint(V, (T, B))
     output = model.eval().trunk(tokens, trunk.initial_state(B))

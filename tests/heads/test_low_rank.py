@@ -26,13 +26,11 @@ from tests.heads.conftest import (
 )
 from tests.language_models import head_parts, language_model, log_prob_matrix
 
-RANK = 3
 
-
-def low_rank(mixture_kind: str, transform_kind: str, rank: int = RANK) -> Head:
+def low_rank(mixture_kind: str, transform_kind: str) -> Head:
     torch.manual_seed(11)
     made = MIXTURES[mixture_kind](), TRANSFORMS[transform_kind]()
-    head = Head(head_parts(*made, V, chunk_mb=0.001), decoder_rank=rank).double()
+    head = Head(head_parts(*made, V, chunk_mb=0.001), decoder_rank=3).double()
     with torch.no_grad():
         head.decoder_weight.mul_(20)
         nn.init.normal_(head.decoder_bias)

@@ -41,15 +41,8 @@ def mixtape(
     parts = HeadParts(
         mixture=mixture or SingleContext(D), transform=transform, word_counts_V=word_counts_V
     )
-    return Mixtape(
-        parts,
-        in_dim=D,
-        emb_dim=E,
-        num_experts=num_experts,
-        gate_dim=G,
-        own_share=own_share,
-        latent_dropout=0.0,
-    )
+    sizes = {"in_dim": D, "emb_dim": E, "gate_dim": G, "latent_dropout": 0.0}
+    return Mixtape(parts, num_experts=num_experts, own_share=own_share, **sizes)
 
 
 def make_mixtape(

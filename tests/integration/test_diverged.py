@@ -57,8 +57,7 @@ def test_a_run_of_infinite_perplexity_finishes_with_its_first_epoch(tmp_path, lm
 
 
 @pytest.mark.parametrize(
-    ("by", "in_last_window", "clip"),
-    [("infinity", "false", "0.25"), ("no_number", "true", "null")],
+    ("by", "in_last_window", "clip"), [("infinity", "false", "0.25"), ("no_number", "true", "null")]
 )
 def test_a_gradient_that_is_not_finite_leaves_the_last_good_checkpoint(
     tmp_path, by, in_last_window, clip

@@ -5,21 +5,20 @@ regularisers, clipping, decay, lr scaling and averaging stand here once more. Dr
 both sides compute in float64.
 """
 
-import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 
-from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
+from lmkit.training.trainer import Trainer
 from lmkit.training.triggers import AtEpoch
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.language_models import language_model, tied_head
+from tests.language_models import language_model, tied_head, walk
 
 V, E, H, D, K = 23, 6, 9, 6, 3
 KNOTS, LIMIT = 40, 4.0
@@ -27,13 +26,6 @@ LR, PLIF_LR, DECAY, CLIP, BPTT, AR, TAR = 10.0, 0.5, 1e-3, 0.25, 12, 2.0, 1.0
 EPOCHS = 3
 WINDOWS = {"batch_size": 4, "valid_batch_size": 2, "test_batch_size": 1}
 WINDOWS |= {"bptt": BPTT, "max_length_delta": 6, "eval_length": 16}
-
-
-def corpus() -> TextSplits:
-    random = np.random.RandomState(0)
-    # a walk that can be learnt: the next word is near the last one
-    steps = random.randint(-2, 3, size=1100).cumsum() % V
-    return TextSplits(tuple(map(str, range(V))), steps[:840], steps[840:970], steps[970:])
 
 
 class Trace(pl.Callback):
@@ -55,30 +47,15 @@ def lightning(kind: str) -> tuple[dict, Trace, AsgdSwitch, LanguageModel]:
     else:
         mixture = MixtureOfSoftmaxes(D, E, K, 0.0)
         transform = PiecewiseLinear(KNOTS, LIMIT, frozen=False)
-    model = language_model(
-        trunk,
-        tied_head(trunk, mixture, transform, chunk_mb=0.01),
-        objective=RegularizedNLL(AR, TAR),
-        bptt=BPTT,
-        transform_lr=PLIF_LR,
-        lr=LR,
-        weight_decay=DECAY,
-        fused=True,
-    ).double()
+    head = tied_head(trunk, mixture, transform, chunk_mb=0.01)
+    options = {"objective": RegularizedNLL(AR, TAR), "bptt": BPTT, "transform_lr": PLIF_LR}
+    options |= {"lr": LR, "weight_decay": DECAY, "fused": True}
+    model = language_model(trunk, head, **options).double()
     start = {name: p.detach().clone() for name, p in model.named_parameters()}
     trace, switch = Trace(), AsgdSwitch(AtEpoch(1))
-    data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
-    trainer = pl.Trainer(
-        accelerator="cpu",
-        max_epochs=EPOCHS,
-        callbacks=[trace, switch],
-        gradient_clip_val=CLIP,
-        logger=False,
-        enable_checkpointing=False,
-        enable_progress_bar=False,
-        enable_model_summary=False,
-        num_sanity_val_steps=0,
-    )
+    data = WindowsDataModule(corpus=walk(V, 840, 970, 1100), **WINDOWS, seed=7)
+    further = {"gradient_clip_val": CLIP, "enable_checkpointing": False}
+    trainer = Trainer(accelerator="cpu", max_epochs=EPOCHS, callbacks=[trace, switch], **further)
     trainer.fit(model, datamodule=data)
     return start, trace, switch, model
 
@@ -131,7 +108,7 @@ def forward(weights, inputs, targets, state):
 def plain_loop(start):
     """Averages from the second epoch on."""
     weights = {name: p.clone().requires_grad_() for name, p in start.items()}
-    data = WindowsDataModule(corpus=corpus(), **WINDOWS, seed=7)
+    data = WindowsDataModule(corpus=walk(V, 840, 970, 1100), **WINDOWS, seed=7)
     losses, averages, count = [], None, 0
     for epoch in range(1, EPOCHS + 1):
         state = [tuple(torch.zeros(4, d, dtype=torch.float64) for _ in "hc") for d in (H, H, D)]

@@ -57,23 +57,21 @@ def ends(undisturbed: RunFolder) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("epoch", "steps"),
+    ("epoch", "steps", "is_robbed"),
     # of the steps of the first epoch, and of those that are averaged
-    [(1, -4), (1, 1), (2, 0), (2, 1), (3, -4)],
+    [*((*step, False) for step in [(1, -4), (1, 1), (2, 0), (2, 1), (3, -4)]), (2, 3, True)],
 )
-def test_killed_before_a_step_is_saved(epoch, steps, undisturbed, tmp_path):
-    """Its row is written, its checkpoint is not; 0 is the last step, saved after validation."""
+def test_killed_before_a_step_is_saved(epoch, steps, is_robbed, undisturbed, tmp_path):
+    """Its row is written, its checkpoint is not; 0 is the last step, saved after validation.
+
+    One run is robbed of all its rows, too.
+    """
     killed_at(tmp_path, "save", ends(undisturbed)[epoch - 1] + steps)
+    if is_robbed:
+        next(tmp_path.glob("*/metrics.csv")).unlink()
     assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
 
 
 def test_killed_before_the_best_checkpoint_is_linked(undisturbed, tmp_path):
     killed_at(tmp_path, "_link_best", 2)
-    assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
-
-
-def test_killed_and_robbed_of_its_rows(undisturbed, tmp_path):
-    killed_at(tmp_path, "save", ends(undisturbed)[1] + 3)
-    (metrics,) = tmp_path.glob("*/metrics.csv")
-    metrics.unlink()
     assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))

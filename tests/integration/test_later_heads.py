@@ -18,14 +18,10 @@ GRADIENTS = "callbacks=[default,gradient_bottleneck]", "callbacks.gradient_bottl
 WITHOUT_SHARE = ("mixtape",)  # no product of contexts with one decoder
 
 
-@pytest.fixture(autouse=True)
-def empty_folder(tmp_path, monkeypatch) -> None:
-    monkeypatch.chdir(tmp_path)
-
-
 @pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("head", HEADS)
-def test_a_head_trains_and_is_described_and_measured(tmp_path, lmkit, head):
+def test_a_head_trains_and_is_described_and_measured(tmp_path, monkeypatch, lmkit, head):
+    monkeypatch.chdir(tmp_path)
     options = (*TINY, *HEADS[head])
     assert "total" in lmkit("describe", *options)
     lmkit("train", *options, *GRADIENTS)

@@ -6,11 +6,10 @@ import torch
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
-from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.perplexity import mean_nll
-from lmkit.spectra.gram import GramAccumulator
-from lmkit.spectra.measures import measure
+from lmkit.spectra.measures import press_rank, press_tolerance
 from lmkit.training.trainer import Trainer
+from tests.language_models import log_prob_matrix
 from tests.tiny import SMALL, composed, trained
 
 OPTIONS = (*SMALL, "data.test_tokens=2000", "trunk.emb_dim=12", "trunk.out_dim=12", "max_epochs=2")
@@ -22,18 +21,10 @@ def loaded(tmp_path_factory):
     return load_run(trained(tmp_path_factory.mktemp("runs"), *in_bf16).path, "best", None, None)
 
 
-def press_rank(rows, num_words: int) -> int:
-    gram = GramAccumulator(num_words)
-    for block in rows:
-        gram.add(block.float())
-    return measure(gram.singular_values(), gram.num_rows, num_words, torch.float32).press_rank
-
-
 def test_softmax_trained_in_bf16_has_rank_of_at_most_e_plus_2(loaded):
-    windows = loaded.data.eval_batches("test")
-    blocks = log_prob_blocks(loaded.model, windows, windows.num_targets)
-    rank = press_rank((rows for rows, _ in blocks), 200)
-    assert 3 < rank <= 12 + 2
+    rows = log_prob_matrix(loaded.model, loaded.data.eval_batches("test"))
+    tolerance = press_tolerance(*rows.shape, torch.float32)
+    assert 3 < press_rank(torch.linalg.svdvals(rows.double()), tolerance) <= 12 + 2
 
 
 def test_evaluation_is_float32_even_inside_autocast(loaded):

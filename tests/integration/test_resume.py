@@ -27,8 +27,6 @@ OPTIONS = (
     *("head/transform=plif", "head.transform.knots=1000", "trigger.epoch=6"),
     *("objective.ar_weight=2", "objective.tar_weight=1", "optimizer.lr=10", "max_epochs=14"),
 )
-
-
 SAVING = ("callbacks.checkpoints.every_minutes=0.002",)  # of runs to be killed
 
 

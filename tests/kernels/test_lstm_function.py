@@ -47,20 +47,19 @@ def relative_error(found: Tensor, expected: Tensor) -> float:
     return float((found.double() - expected.double()).norm() / expected.double().norm())
 
 
-@pytest.mark.parametrize("size", [(1, 1, 1, 1), (7, 3, 5, 4), (2, 1, 9, 6), (30, 4, 3, 17)])
-def test_float64_equals_torch(size):
-    inputs = layer_inputs(*size, torch.float64)
-    found, expected = outcomes_and_grads(lstm_layer, inputs), outcomes_and_grads(by_torch, inputs)
-    for name, value in found.items():
-        assert relative_error(value, expected[name]) < 1e-13, name
+EXACT = [(1, 1, 1, 1), (7, 3, 5, 4), (2, 1, 9, 6), (30, 4, 3, 17)]
 
 
-def test_float32_is_within_its_rounding_of_torch():
-    inputs = layer_inputs(70, 4, 40, 115, torch.float32)
+@pytest.mark.parametrize(
+    ("size", "dtype", "rounding"),
+    [*((size, torch.float64, 1e-13) for size in EXACT), ((70, 4, 40, 115), torch.float32, 2e-6)],
+)
+def test_it_is_torchs_within_rounding(size, dtype, rounding):
+    inputs = layer_inputs(*size, dtype)
     found, expected = outcomes_and_grads(lstm_layer, inputs), outcomes_and_grads(by_torch, inputs)
     for name, value in found.items():
-        assert value.dtype == torch.float32
-        assert relative_error(value, expected[name]) < 2e-6, name
+        assert value.dtype == dtype
+        assert relative_error(value, expected[name]) < rounding, name
 
 
 def test_bf16_autocast_is_float32_within_bf16s_rounding():

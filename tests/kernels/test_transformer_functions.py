@@ -20,10 +20,7 @@ def plain_swiglu(gate_up):
 def test_they_are_pytorchs_own(shape):
     x = torch.randn(*shape, dtype=torch.float64, requires_grad=True)
     weight = torch.randn(shape[-1], dtype=torch.float64, requires_grad=True)
-    for ours, plain, inputs in (
-        (rms_norm, plain_norm, (x, weight)),
-        (swiglu, plain_swiglu, (x,)),
-    ):
+    for ours, plain, inputs in ((rms_norm, plain_norm, (x, weight)), (swiglu, plain_swiglu, (x,))):
         found = []
         for function in (ours, plain):
             output = function(*inputs)

@@ -30,15 +30,8 @@ def made(
 
 def heads() -> dict[str, Head]:
     none, sizes = SingleContext(D), {"in_dim": D, "emb_dim": D, "latent_dropout": 0.0}
-    doc = DirectOutputConnection(
-        emb_dim=2,
-        hidden_dim=2,
-        out_dim=2,
-        num_layers=1,
-        experts=[1, 2],
-        latent_dropout=0.0,
-        balance_weight=0.0,
-    )
+    layers = {"emb_dim": 2, "hidden_dim": 2, "out_dim": 2, "num_layers": 1}
+    doc = DirectOutputConnection(**layers, experts=[1, 2], latent_dropout=0.0, balance_weight=0.0)
     return {
         "softmax": made(Head, none, Identity()),
         "moc": made(Head, MixtureOfContexts(num_experts=3, **sizes), Identity()),

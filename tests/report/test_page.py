@@ -255,8 +255,7 @@ def test_seeds_are_no_points_of_the_correlation(runs, tmp_path, make_run):
     make_run(runs, 1, 56.5, 3000, transform="outside")
     figure = draws(runs, tmp_path)
     expected = stats.pearsonr(
-        [math.log(rank) for rank in (402, 8900, 9981, 3000)],
-        [57.15, sum(GSS) / 3, 56.0, 56.5],
+        [math.log(rank) for rank in (402, 8900, 9981, 3000)], [57.15, sum(GSS) / 3, 56.0, 56.5]
     )
     assert f"r = {expected.statistic:.2f}".replace("-", "−") in figure
 

@@ -63,11 +63,7 @@ def test_of_copies_of_a_run_one_that_can_be_read_whole_counts(tmp_path, make_run
 @pytest.mark.parametrize(
     ("how", "edit", "labels"),
     [
-        (
-            {"options": {"optimizer.lr": 5}},
-            None,
-            {"Softmax (rate 5)": 1, "Softmax (rate 20)": 2},
-        ),
+        ({"options": {"optimizer.lr": 5}}, None, {"Softmax (rate 5)": 1, "Softmax (rate 20)": 2}),
         (
             {},
             lambda c: c["budget"].update(stopped="callback", epochs=2),

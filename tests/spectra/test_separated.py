@@ -4,12 +4,7 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
-from lmkit.spectra.robustness import (
-    Separated,
-    count_above,
-    separated_effective_rank,
-    split_off,
-)
+from lmkit.spectra.robustness import Separated, count_above, separated_effective_rank, split_off
 
 
 def matrix(num_rows: int, num_columns: int, values: list[float], noise: float) -> torch.Tensor:

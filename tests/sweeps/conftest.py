@@ -75,9 +75,7 @@ def sweep_of(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., S
     trainer = tmp_path / "trainer.py"
     trainer.write_text(TRAINER)
     monkeypatch.setattr(
-        processes,
-        "command",
-        lambda sweep, point: [sys.executable, str(trainer), *point.overrides],
+        processes, "command", lambda sweep, point: [sys.executable, str(trainer), *point.overrides]
     )
 
     def make(*behaviours: str) -> SweepFolder:

@@ -36,8 +36,7 @@ def train(folder: Path, *overrides: str) -> tuple[int, str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "launcher",
-    ["basic", pytest.param("joblib", marks=needs("hydra_joblib_launcher"))],
+    "launcher", ["basic", pytest.param("joblib", marks=needs("hydra_joblib_launcher"))]
 )
 def test_a_failed_point_ends_no_other_and_what_has_finished_is_skipped(tmp_path, launcher):
     line = [BASIC, f"hydra/launcher={launcher}", "optimizer.lr=1e30,20"]

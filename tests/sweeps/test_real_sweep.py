@@ -15,16 +15,9 @@ from tests.forked import Line, typed
 from tests.waiting import wait_for
 
 TINY = [
-    "--multirun",
-    "sweep.name=mine",
-    "threads=1",
-    "data.train_tokens=4000",
-    "data.valid_tokens=500",
-    "data.test_tokens=500",
-    "trigger.epoch=1",
-    "logger=csv",
-    "callbacks.spectrum=null",
-    "conclusion.contexts=50",
+    *("--multirun", "sweep.name=mine", "threads=1"),
+    *("data.train_tokens=4000", "data.valid_tokens=500", "data.test_tokens=500"),
+    *("trigger.epoch=1", "logger=csv", "callbacks.spectrum=null", "conclusion.contexts=50"),
 ]
 
 

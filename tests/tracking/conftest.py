@@ -30,15 +30,9 @@ CONFIG = {
         "wandb": {
             "_target_": "lmkit.tracking.wandb.WandbLogger",
             "save_dir": "RUN_FOLDER",
-            "id": "RUN_NAME",
-            "name": "RUN_NAME again",
-            "mode": "offline",
-            "project": "theirs",
-            "group": "mine",
-            "tags": ["odd", "RUN_NAME"],
-            "entity": "us",
-            "notes": "for RUN_NAME",
-            "job_type": "training",
+            **{"id": "RUN_NAME", "name": "RUN_NAME again", "mode": "offline", "project": "theirs"},
+            **{"group": "mine", "tags": ["odd", "RUN_NAME"], "entity": "us"},
+            **{"notes": "for RUN_NAME", "job_type": "training"},
         }
     },
 }

@@ -37,15 +37,10 @@ def model() -> LanguageModel:
 def data() -> WindowsDataModule:
     """2 x 17 targets in windows of 7, 7 and 3."""
     words = np.random.RandomState(0).randint(0, V, 36)
-    return WindowsDataModule(
-        corpus=TextSplits(tuple("abcdefghijk"), words, words, words),
-        batch_size=2,
-        valid_batch_size=2,
-        test_batch_size=2,
-        bptt=7,
-        max_length_delta=3,
-        eval_length=7,
-    )
+    corpus = TextSplits(tuple("abcdefghijk"), words, words, words)
+    sizes = {"batch_size": 2, "valid_batch_size": 2, "test_batch_size": 2}
+    lengths = {"bptt": 7, "max_length_delta": 3, "eval_length": 7}
+    return WindowsDataModule(corpus=corpus, **sizes, **lengths)
 
 
 def by_hand(model, windows) -> float:

@@ -14,12 +14,8 @@ from lmkit.trunk.awd_lstm import AWDLSTM, LSTMLayer, _flat
 
 T, B, V, E, H, D = 6, 4, 30, 5, 8, 7
 ALL_DROPOUTS = {
-    "embed_dropout": 0.1,
-    "input_dropout": 0.4,
-    "hidden_dropout": 0.3,
-    "output_dropout": 0.4,
-    "weight_dropout": 0.5,
-    "embedding_noise": 0.1,
+    **{"embed_dropout": 0.1, "input_dropout": 0.4, "hidden_dropout": 0.3},
+    **{"output_dropout": 0.4, "weight_dropout": 0.5, "embedding_noise": 0.1},
 }
 ONE_LAYER = {"num_words": V, "emb_dim": 40, "hidden_dim": H, "out_dim": D, "num_layers": 1}
 
@@ -122,16 +118,9 @@ def test_bf16_autocast_stays_near_float32():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("embed_dropout", 1.0),
-        ("input_dropout", -0.1),
-        ("hidden_dropout", 1.5),
-        ("output_dropout", float("nan")),
-        ("weight_dropout", "0.5"),
-        ("embedding_noise", -1.0),
-        ("emb_dim", 0),
-        ("hidden_dim", 2.5),
-        ("out_dim", -3),
-        ("num_layers", 0),
+        *(("embed_dropout", 1.0), ("input_dropout", -0.1), ("hidden_dropout", 1.5)),
+        *(("output_dropout", float("nan")), ("weight_dropout", "0.5"), ("embedding_noise", -1.0)),
+        *(("emb_dim", 0), ("hidden_dim", 2.5), ("out_dim", -3), ("num_layers", 0)),
     ],
 )
 def test_impossible_settings_name_the_option(option, value):

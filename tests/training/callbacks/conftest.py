@@ -8,14 +8,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Callback
 from torch import Tensor
 
-from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import PiecewiseLinear
@@ -35,7 +33,7 @@ from lmkit.training.objective import RegularizedNLL
 from lmkit.training.trainer import Trainer
 from lmkit.training.triggers import Never, Trigger
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.language_models import language_model, tied_head
+from tests.language_models import language_model, tied_head, walk
 
 V = 15
 
@@ -78,12 +76,6 @@ def weights(module: torch.nn.Module) -> dict[str, Tensor]:
     return {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
 
 
-def corpus() -> TextSplits:
-    random = np.random.RandomState(0)
-    steps = random.randint(-2, 3, size=500).cumsum() % V
-    return TextSplits(tuple(map(str, range(V))), steps[:360], steps[360:430], steps[430:])
-
-
 def run_context(folder: RunFolder, switch: AsgdSwitch) -> RunContext:
     return RunContext(
         folder=folder,
@@ -106,18 +98,9 @@ def make_model() -> Callable[[], LanguageModel]:
 
     def build() -> LanguageModel:
         torch.manual_seed(1)
-        trunk = AWDLSTM(
-            num_words=V,
-            emb_dim=4,
-            hidden_dim=5,
-            out_dim=4,
-            num_layers=2,
-            embed_dropout=0.1,
-            input_dropout=0.1,
-            hidden_dropout=0.1,
-            output_dropout=0.1,
-            weight_dropout=0.1,
-        )
+        sizes = {"num_words": V, "emb_dim": 4, "hidden_dim": 5, "out_dim": 4, "num_layers": 2}
+        places = ("embed", "input", "hidden", "output", "weight")
+        trunk = AWDLSTM(**sizes, **{f"{place}_dropout": 0.1 for place in places})
         trunk.layers[0].bias_hh.requires_grad_(False)
         mixture = MixtureOfSoftmaxes(4, 4, 2, 0.1)
         head = tied_head(trunk, mixture, PiecewiseLinear(20, 3.0, frozen=False))
@@ -155,15 +138,9 @@ def fit(
         for callback in callbacks:
             if isinstance(callback, RunCallback):
                 callback.attach(context)
-        data = WindowsDataModule(
-            corpus=corpus(),
-            batch_size=4,
-            valid_batch_size=2,
-            test_batch_size=1,
-            bptt=10,
-            max_length_delta=5,
-            seed=3,
-        )
+        sizes = {"batch_size": 4, "valid_batch_size": 2, "test_batch_size": 1}
+        lengths = {"bptt": 10, "max_length_delta": 5}
+        data = WindowsDataModule(corpus=walk(V, 360, 430, 500), **sizes, **lengths, seed=3)
         trainer = Trainer(
             accelerator=accelerator,
             max_epochs=max_epochs,

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
-from lmkit.errors.user_error import UserError, parameters, require_flag
+from lmkit.errors.user_error import UserError, parameters, require_count, require_flag
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
@@ -167,6 +167,7 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
 
 def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     """The untrained head of a configuration's section, perhaps tied to a trunk's embedding."""
+    _require_sizes(section, trunk)
     mixture: Any = make(section.get("mixture"), "head.mixture", nn.Module)
     transform = make_transform(section.get("transform"), len(word_counts_V))
     require_flag("head.tie_weights", section.get("tie_weights"))
@@ -200,6 +201,23 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
             f"{head.mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})"
         )
     return head
+
+
+def _require_sizes(section: Section, trunk: nn.Module) -> None:
+    """Raises UserError for a size of our classes that is none, or not that of a trunk's layers."""
+    for option, part in (("head", section), ("head.mixture", section.get("mixture"))):
+        if not isinstance(part, Mapping) or not str(part.get("_target_")).startswith("lmkit."):
+            continue
+        for name in ("in_dim", "emb_dim", "hidden_dim", "out_dim"):
+            if name in part:
+                require_count(f"{option}.{name}", part[name])
+        if "num_layers" in part:  # it reads all of them
+            for name in ("emb_dim", "hidden_dim", "out_dim", "num_layers"):
+                theirs = getattr(trunk, name, part[name])
+                if part[name] != theirs:
+                    raise UserError(
+                        f"{option}.{name} ({part[name]}) must be equal to trunk.{name} ({theirs})"
+                    )
 
 
 def make_transform(section: object, num_words: int) -> nn.Module:

@@ -76,6 +76,8 @@ class HeadParts:
             ) from error
         if found != shape:
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
+        if logits_nV._version:
+            raise UserError(f"head.transform={name} changes its input: leave out inplace=true")
 
 
 class RankMap(nn.Module):
@@ -176,15 +178,19 @@ class Head(nn.Module):
         return type(self).log_probs is Head.log_probs
 
     @property
+    def _has_plain_logits(self) -> bool:
+        return self.mixes_softmaxes and type(self).logits is Head.logits
+
+    @property
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
         is_plain = self.mixture.num_components == 1 and type(self.transform) is Identity
-        return is_plain and self.mixes_softmaxes
+        return is_plain and self._has_plain_logits
 
     def word_weight(self) -> Tensor | None:
         """W (V, E) of the logits before the transform; None where no single matrix makes them
         all."""
-        if not self.mixes_softmaxes:
+        if not self._has_plain_logits:
             return None
         weight = self.decoder_weight
         return weight if self.rank_map is None else self.rank_map.whole(weight)

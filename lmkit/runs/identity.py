@@ -1,9 +1,10 @@
 """A run's identity: a digest of everything that decides its numbers, and of nothing else.
 
 The identity is an allowlist of sections. An option that does not change the numbers (a path, a
-name, a logger, the budget of epochs and patience) is not in it. An option at its default is left
-out of the digest, so that a new option renames no run. Whoever changes the list, the meaning of an
-old value in it, or a default, raises IDENTITY_VERSION.
+name, a logger, the budget of epochs and patience) is not in it; a rule that ends a run otherwise
+than by patience is. An option at its default is left out of the digest, so that a new option
+renames no run. Whoever changes the list, the meaning of an old value in it, or a default, raises
+IDENTITY_VERSION.
 """
 
 import hashlib
@@ -55,6 +56,9 @@ _ONLOOKERS = (
     "pytorch_lightning.callbacks.RichProgressBar",
     "pytorch_lightning.callbacks.TQDMProgressBar",
 )
+# of the section `stopping`, whose other options decide which epoch is the last
+_BUDGET = ("epochs", "n", "min_delta")
+_PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _OURS = "lmkit."  # IDENTITY_VERSION stands for the source of these classes
 _START = ("identity", "weights_sha256")  # of a run that starts from another's weights
 _DIGEST_LENGTH = 12
@@ -96,6 +100,11 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
     }
     if callbacks:
         settings["callbacks"] = callbacks
+    stopping = config["stopping"]
+    is_given = isinstance(stopping, Mapping) and "finetuned_from" not in config  # which has its own
+    if is_given and stopping.get("_target_") != _PATIENCE:
+        rule = {key: value for key, value in stopping.items() if key not in _BUDGET}
+        settings["stopping"] = _canonical(rule, "stopping")
     targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):

@@ -22,6 +22,11 @@ Named = tuple[str, nn.Parameter]  # a parameter and its name
 # what the section `optimizer` makes: a class with its options, still without its (named) parameters
 OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 
+_UNFIT = {
+    torch.optim.LBFGS: "it computes a step's loss several times, and a window is read once",
+    torch.optim.SparseAdam: "gradients are dense",
+}
+
 
 def make_optimizer(
     factory: OptimizerFactory, head: Head, parameters: Iterable[Named], transform_lr: float
@@ -47,9 +52,13 @@ def learning_rate(factory: OptimizerFactory) -> float:
     """
     one = nn.Parameter(torch.zeros(1, device="cpu"))
     try:
-        (group,) = factory([{"params": [("one", one)]}]).param_groups
+        made = factory([{"params": [("one", one)]}])
     except (TypeError, ValueError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
+    for kind, reason in _UNFIT.items():
+        if isinstance(made, kind):
+            raise UserError(f"optimizer={kind.__name__} cannot be taken: {reason}")
+    (group,) = made.param_groups
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     return float(group["lr"])

@@ -70,9 +70,9 @@ class LayeredTrunk(Trunk):
     emb_dim: int
     """E."""
     hidden_dim: int
-    """Outputs of all layers but the last."""
+    """Outputs of layers, of an LSTM's last one perhaps not."""
     out_dim: int
-    """D, outputs of the last layer."""
+    """D."""
     num_layers: int
     embed_dropout: float = 0.0
     """Drops whole words from the lookup."""

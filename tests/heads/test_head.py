@@ -153,6 +153,19 @@ class Shifted(Identity):
         return logits + logits.abs()
 
 
+class Sharper(Head):
+    """A user's logits are no product of contexts with the decoder."""
+
+    def logits(self, context: Tensor) -> Tensor:
+        return super().logits(context) ** 2
+
+
+def test_logits_of_ones_own_have_no_factors():
+    head = Sharper(head_parts(SingleContext(6), Identity(), 11))
+    assert not head.has_factors
+    assert head.word_weight() is None
+
+
 def test_a_transform_derived_from_the_identity_has_no_factors():
     head = made(SingleContext(6), Shifted(), 11).double()
     assert not head.has_factors

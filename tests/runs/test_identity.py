@@ -38,6 +38,7 @@ def config() -> dict:
         },
         "max_epochs": 500,
         "patience": 30,
+        "stopping": {"_target_": f"{OURS}.stopping.Patience", "epochs": 30},
         "logger": {"wandb": {"mode": "offline"}},
         "callbacks": {
             "checkpoints": {"_target_": f"{OURS}.epoch_end.EpochEnd", "every_minutes": 10},
@@ -74,6 +75,10 @@ RELEVANT = {
     "callbacks.swa": {"_target_": "pytorch_lightning.callbacks.StochasticWeightAveraging"},
     "callbacks.mine": {"_target_": "my_code.Shrink", "by": 0.5},
     "callbacks.other": {"_target_": "my_code.Shrink", "by": 0.6},
+    **{
+        "stopping._target_": f"{OURS}.stopping.NonMonotoneStop",
+        "stopping": {"_target_": "my.Stop"},
+    },
 }
 IRRELEVANT = {
     **{"trainer.accelerator": "cpu", "trainer.log_every_n_steps": 7, "trainer.profiler": "simple"},
@@ -81,7 +86,7 @@ IRRELEVANT = {
     **{"command": "lmkit train", "experiment": "another_name", "data.root": "/elsewhere"},
     **{"data.name": "penn-copy", "logger.wandb.mode": "online", "runs_dir": "/scratch/runs"},
     **{"callbacks.checkpoints.every_minutes": 1, "callbacks.checkpoints": None},
-    **{"callbacks.spectrum": None, "callbacks.spectrum.every": 2},
+    **{"callbacks.spectrum": None, "callbacks.spectrum.every": 2, "stopping.epochs": 9},
     "callbacks.progress_bar": {"_target_": f"{OURS}.progress.EpochProgress"},
     "callbacks.lr": {"_target_": "pytorch_lightning.callbacks.LearningRateMonitor"},
     "some_new_section": {"option": 1},

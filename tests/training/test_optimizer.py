@@ -72,3 +72,9 @@ def test_options_are_those_of_pytorchs_own():
 def test_a_bad_value_names_its_option(option, value, named):
     with pytest.raises(UserError, match=named):
         learning_rate(partial(AdamW, **OPTIONS | {option: value}))
+
+
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])
+def test_an_optimizer_that_needs_another_step_is_refused(kind):
+    with pytest.raises(UserError, match=f"optimizer={kind.__name__} cannot be taken: "):
+        learning_rate(partial(kind, lr=1.0))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmkit.analyses.base import Analysis, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
-from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource
+from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource, files_sha256
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text, analyses_in
 from lmkit.runs.array_files import write_arrays
@@ -104,14 +104,14 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
             make_folder(folder.analysis)
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
-                _require_no_other_model(folder, checkpoint)
+                about = _pretrained_facts(source, checkpoint, loaded, sha256)
+                _require_no_other_model(folder, checkpoint, about["pretrained"]["weights"])
                 is_first = _is_first_text(analysis, folder, sha256)
                 text = Text(source.text_name, sha256, is_own=is_first)
                 subject = Subject(
                     checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
                 )
                 name = checkpoint.revision or Path(checkpoint.place).name
-                about = _pretrained_facts(source, checkpoint, loaded, sha256)
                 found.measured.append(_stored(analysis, subject, name, about))
         except UserError as error:
             if len(source.checkpoints) == 1:
@@ -127,11 +127,16 @@ def _pretrained_facts(
     sha256: str,
 ) -> dict[str, Any]:
     """What was read, and by which model."""
+    weights = getattr(loaded.model.body.config, "_commit_hash", None)  # on the hub
+    if checkpoint.is_local:
+        weights = files_sha256(checkpoint.place)
     return {
         "split": source.text_name,
         "pretrained": {
             "hf": checkpoint.place,
             "revision": checkpoint.revision,
+            "is_local": checkpoint.is_local,
+            "weights": weights,
             "family": checkpoint.family,
             "step": checkpoint.step,
             "class": type(loaded.model.body).__name__,
@@ -145,15 +150,24 @@ def _pretrained_facts(
     }
 
 
-def _require_no_other_model(folder: RunFolder, checkpoint: Checkpoint) -> None:
-    """Raises UserError if the folder holds what was measured of another model of that name."""
+def _require_no_other_model(
+    folder: RunFolder, checkpoint: Checkpoint, weights: str | None = None
+) -> None:
+    """Raises UserError if the folder holds what was measured of another model of that name.
+
+    Args:
+        weights: the digest of its weights, once it is loaded.
+    """
     stored, _ = analyses_in(folder)  # a damaged file may be written anew
     place = checkpoint.place
-    models = [each for each in stored.values() if "pretrained" in each]
-    for other in {str(each["pretrained"]["hf"]) for each in models}:
+    for model in [each["pretrained"] for each in stored.values() if "pretrained" in each]:
+        other = str(model["hf"])
         is_other = other != place
-        if checkpoint.is_local:  # what is no folder any more may have been moved
+        if checkpoint.is_local and model.get("is_local", True):
+            # what is no folder any more may have been moved
             is_other = Path(other).is_dir() and not Path(other).samefile(place)
+        if not is_other and weights is not None and model.get("weights", weights) != weights:
+            is_other, other = True, f"other weights at {other}"
         if is_other:
             raise UserError(
                 f"{folder.path} holds what was measured of {other}: give {place} another folder "

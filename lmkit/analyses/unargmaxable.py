@@ -80,7 +80,7 @@ class Unargmaxable(OfContexts):
 def _words(subject: Subject) -> tuple[np.ndarray, tuple[str, ...]]:
     """How often each word occurs in the training text, or a model's text, and what it is."""
     if subject.run is not None:
-        corpus = subject.language_model[1].corpus
+        corpus = subject.run.data.corpus
         return corpus.train_word_counts(), corpus.vocabulary
     text, num_words = subject.loaded_pretrained.text, len(subject.model.head.decoder_bias)
     return np.bincount(text.ids, minlength=num_words), text.tokenizer.shown(num_words)

@@ -17,8 +17,7 @@ FLAGS = (
     "--shell-completion", "-sc", "--info", "-i",
 )  # fmt: skip
 FLAGS_WITH_VALUE = (
-    "--cfg", "-c", "--package", "-p", "--config-path", "-cp", "--config-name", "-cn",
-    "--config-dir", "-cd",
+    "--cfg", "-c", "--package", "-p", "--config-name", "-cn", "--config-dir", "-cd",
 )  # fmt: skip
 CONFIG_DIR = ("--config-dir", "-cd")
 _CFG = ("job", "hydra", "all")

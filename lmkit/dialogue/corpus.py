@@ -153,6 +153,11 @@ class DialogueCorpus(Corpus):
                     f"a tab between them, dialogue, speaker and words, but this line has "
                     f"{len(columns)}"
                 )
+            if "\r" in line.rstrip("\r"):
+                raise UserError(
+                    f"{self.files.path(split)}, line {number}: it has a carriage return inside; "
+                    f"lines must end in \\n or \\r\\n"
+                )
             dialogue, speaker, utterance = columns[:3]
             dialogues += dialogue != last
             last = dialogue

@@ -33,7 +33,7 @@ from lmkit.training.objective import RegularizedNLL
 from lmkit.training.schedule import Schedule
 from lmkit.training.trainer import MetricsLogger, Trainer, check_options
 from lmkit.training.triggers import Trigger
-from lmkit.trunk.trunk import Trunk
+from lmkit.trunk.trunk import LayeredTrunk, Trunk
 
 LIGHTNINGS = ("pytorch_lightning.", "lightning.")
 # Lightning callbacks, with derived classes, that would change what a step or an average is
@@ -211,9 +211,10 @@ def _require_sizes(section: Section, trunk: nn.Module) -> None:
         for name in ("in_dim", "emb_dim", "hidden_dim", "out_dim"):
             if name in part:
                 require_count(f"{option}.{name}", part[name])
-        if "num_layers" in part:  # it reads all of them
-            for name in ("emb_dim", "hidden_dim", "out_dim", "num_layers"):
-                theirs = getattr(trunk, name, part[name])
+        if "num_layers" in part and isinstance(trunk, LayeredTrunk):  # it reads all of them
+            of_trunk = (trunk.emb_dim, trunk.hidden_dim, trunk.out_dim, trunk.num_layers)
+            names = ("emb_dim", "hidden_dim", "out_dim", "num_layers")
+            for name, theirs in zip(names, of_trunk, strict=True):
                 if part[name] != theirs:
                     raise UserError(
                         f"{option}.{name} ({part[name]}) must be equal to trunk.{name} ({theirs})"

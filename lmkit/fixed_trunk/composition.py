@@ -220,9 +220,8 @@ def _pretrained_source(config: DictConfig) -> tuple[dict[str, Any], int, float |
 def _read_pretrained(place: str) -> tuple[ModelFacts, str]:
     """Facts and digest of a pretrained model; one of the hub is fetched."""
     from lmkit.data.subwords import FILE
-    from lmkit.fixed_trunk.corpus import files_sha256
     from lmkit.pretrained.loading import facts_of
-    from lmkit.pretrained.source import find_checkpoints
+    from lmkit.pretrained.source import files_sha256, find_checkpoints
 
     option = f"trunk.of={_HF}"
     (*others, checkpoint) = find_checkpoints(place, None, option)

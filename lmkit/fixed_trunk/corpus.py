@@ -38,17 +38,6 @@ if TYPE_CHECKING:  # they import torch, which reporting a finished run does with
 VERSION = 1  # raised whenever the same trunk and text would give other contexts
 
 
-def files_sha256(folder: str) -> str:
-    """SHA-256 (hex) of all that decides the contexts of the pretrained model in a folder."""
-    digest = hashlib.sha256()
-    weights = sorted(Path(folder).glob("*.safetensors"))
-    for path in [Path(folder) / "config.json", Path(folder) / "tokenizer.json", *weights]:
-        digest.update(path.name.encode())
-        with path.open("rb") as file:
-            hashlib.file_digest(file, lambda: digest)
-    return digest.hexdigest()
-
-
 class ContextSplits(TextSplits):
     """A text whose windows hold contexts instead of words."""
 
@@ -264,7 +253,7 @@ class ContextsOfPretrained(TrunkContexts):
     def _loaded(self) -> LoadedPretrained:
         """Read anew for each split that is not stored, so that training has the memory."""
         from lmkit.pretrained.loading import load_pretrained
-        from lmkit.pretrained.source import Checkpoint
+        from lmkit.pretrained.source import Checkpoint, files_sha256
 
         if files_sha256(self.folder) != self.weights_sha256:
             raise UserError(

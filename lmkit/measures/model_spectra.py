@@ -69,10 +69,10 @@ def model_spectrum(
 
 
 def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
-    """Peak memory of `model_spectrum` in bytes: about 0 from factors."""
-    if has_factors(model, matrix):
-        return 0
+    """Peak memory of `model_spectrum` in bytes."""
     num_words = len(model.head.decoder_bias)
+    if has_factors(model, matrix):
+        return 3 * 8 * num_words * (model.head.decoder_weight.shape[1] + 2)  # a QR of W, in float64
     copies = 1 if model.device.type == "cpu" else 2  # a GPU's eigensolver works on a copy
     if _is_of_words(num_contexts, num_words):
         return copies * 8 * num_words**2 + WORKING_BYTES

@@ -8,8 +8,8 @@ log-likelihood, with the state carried in one column, over the same units:
 
 `nats` and `words` cover all words and ends of lines except the first word, which no word-level
 model predicts: a text's first token is only read, and the other tokens of its word do not count. A
-word-level model's perplexity per word is its perplexity. `bytes` are all of the split's text,
-including line ends and `<unk>` as written there.
+word-level model's perplexity per word is its perplexity in one column. `bytes` are all of the
+split's text, including line ends and `<unk>` as written there.
 """
 
 import math

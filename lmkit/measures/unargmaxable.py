@@ -16,6 +16,8 @@ networks, but neither SS nor GSS with the papers' k.
 Shapes: V vocabulary, E embedding, F = E + 1, u words that are looked at.
 """
 
+import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -25,6 +27,7 @@ from scipy.optimize import linprog
 from torch import Tensor
 
 from lmkit.data.windows import Batch
+from lmkit.errors.user_error import UserError
 from lmkit.heads.predictor import Predictor
 from lmkit.measures.contexts import log_prob_blocks
 
@@ -39,7 +42,9 @@ def predicted_words(model: Predictor, batches: Iterable[Batch], num_contexts: in
     """Which words are the likeliest at one of the first contexts at least: (V,) bool."""
     found_V = torch.zeros(len(model.head.decoder_bias), dtype=torch.bool)
     for rows_nV, _ in log_prob_blocks(model, batches, num_contexts):
-        found_V[rows_nV.argmax(1).cpu()] = True
+        best = rows_nV.topk(2)  # where two are equal, neither is the likeliest
+        is_best_n = best.values[:, 0] > best.values[:, 1]
+        found_V[best.indices[is_best_n, 0].cpu()] = True
     return found_V
 
 
@@ -49,16 +54,22 @@ def unargmaxable_words(
     predicted_V: Tensor,
     advance: Callable[[int], object] = lambda decided: None,
 ) -> list[int]:
-    """The indices of the words that no context makes the likeliest in a softmax over the decoder.
+    """The indices of the words that no context makes the likeliest in a softmax over the decoder,
+    in order.
 
     Args:
         predicted_V: words that are known to be the likeliest of some context.
         advance: called with the number of words that are decided.
     """
     points_VF = torch.cat([weight_VE, bias_V.unsqueeze(1)], dim=1).detach().cpu().double().numpy()
-    points_VF = points_VF - points_VF.mean(0)  # only differences count
-    undecided = np.flatnonzero(~predicted_V.cpu().numpy())
-    excluded, decided = [], len(points_VF) - len(undecided)
+    points_VF = points_VF - points_VF.mean(0) + 0.0  # only differences count; 0.0 for -0.0
+    # a product may round equal rows to different scores
+    rows = [hashlib.blake2b(row.tobytes(), digest_size=16).digest() for row in points_VF]
+    counts = Counter(rows)
+    has_twin_V = np.array([counts[row] > 1 for row in rows])
+    undecided = np.flatnonzero(~predicted_V.cpu().numpy() & ~has_twin_V)
+    excluded = np.flatnonzero(has_twin_V).tolist()
+    decided = len(points_VF) - len(undecided)
     advance(decided)
     for start in range(0, len(undecided), BLOCK):
         block = undecided[start : start + BLOCK]
@@ -70,7 +81,7 @@ def unargmaxable_words(
                 excluded.append(word)
             decided += 1
             advance(decided)
-    return excluded
+    return sorted(excluded)
 
 
 def _perceptron(points_VF: Floats, words_u: NDArray[np.intp]) -> dict[int, set[int]]:
@@ -112,7 +123,9 @@ def _can_win(points_VF: Floats, word: int, rivals: set[int]) -> bool:
             bounds=[(-1, 1)] * dim + [(None, 1)],
             method="highs",
         )
-        if found.x is None or found.x[-1] <= MARGIN:
+        if found.x is None:  # it has solutions, 0 for one
+            raise UserError(f"HiGHS does not decide over word {word:,}: {found.message}")
+        if found.x[-1] <= MARGIN:
             return False
         margins_V = rows_VF @ found.x[:-1]
         worst = np.argsort(margins_V)[:ADDED]

@@ -9,6 +9,7 @@ Imports no torch and no transformers.
 """
 
 import glob
+import hashlib
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -68,6 +69,18 @@ def find_checkpoints(places: object, revisions: object, option: str = "hf=") -> 
             f"with an out=FOLDER of its own"
         )
     return found
+
+
+def files_sha256(folder: str) -> str:
+    """SHA-256 (hex) of the files in a folder that decide what the model there computes."""
+    digest = hashlib.sha256()
+    weights = sorted(Path(folder).glob("*.safetensors"))
+    for path in [Path(folder) / CONFIG, Path(folder) / "tokenizer.json", *weights]:
+        if path.exists():
+            digest.update(path.name.encode())
+            with path.open("rb") as file:
+                hashlib.file_digest(file, lambda: digest)
+    return digest.hexdigest()
 
 
 def _at(text: str, revisions: Sequence[str], option: str) -> list[Checkpoint]:

@@ -74,7 +74,7 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
             continue
         if is_class:
             by_class.add(part)
-            chosen[part] = value.rpartition(".")[2].lower()
+            chosen[part] = value.strip("'\"").rpartition(".")[2].lower()
         elif value.startswith("["):
             raise UserError(
                 f"{override} names several, but a head has one; to train each of them: "

@@ -254,8 +254,9 @@ class SweepFolder:
         self._claim(point).unlink(missing_ok=True)
 
     def forget_failures(self, point: Point) -> None:
-        """Removes the records of a point's failed attempts."""
-        for file in self._failures(point):
+        """Removes the records of a point's failed attempts, the last first: what is left if this
+        process is killed has no gap."""
+        for file in reversed(self._failures(point)):
             file.unlink(missing_ok=True)
 
     def failure(self, point: Point) -> Failure | None:

@@ -83,7 +83,7 @@ def nearest_softmax(
         if before - best < SLOW * best:
             break
     own_nll = float(nll_loss(log_p_NV, targets_N))
-    return NearestSoftmax(best, _nll(targets_N, *parameters), own_nll, done)
+    return NearestSoftmax(max(best, 0.0), _nll(targets_N, *parameters), own_nll, done)
 
 
 def working_bytes(num_rows: int, num_columns: int, dim: int) -> int:

@@ -71,9 +71,10 @@ def folder_arguments(hydra: HydraConf) -> list[str]:
 
 
 def for_sweeper(arguments: Sequence[str]) -> list[str]:
-    """A command line unchanged; for a sweep, with single values as choices, `k=choice(2.5)`. Hydra
+    """A command line unchanged; for a sweep, with each single value twice, `k=2.5,2.5`. Hydra
     composes the sweep itself with each single value, and refuses an option that only the points
-    have, such as a transform's. It leaves choices to the sweeper.
+    have, such as a transform's. It leaves several values to the sweeper, which takes equal ones
+    once.
 
     A line that names a sweep's file is a sweep, whatever the file says of its mode.
 
@@ -108,10 +109,9 @@ def _as_choice(argument: str) -> str:
     is_of_runs = not option.startswith(("-", "~")) and not (
         section.startswith("hydra") or section in OF_SWEEPS
     )
-    is_quoted = "'" in value or '"' in value  # a choice would lose the quotes, and null is not one
-    if not is_of_runs or is_quoted or value in ("", "null") or read(argument).is_sweep_override():
+    if not is_of_runs or not value or read(argument).is_sweep_override():
         return argument
-    return f"{option}=choice({value})"
+    return f"{option}={value},{value}"  # choice() of one would lose quotes
 
 
 def run_overrides(typed: Sequence[str]) -> list[str]:

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder
 from lmkit.runs.lock import HELD
 from lmkit.runs.quoting import as_value
@@ -126,7 +127,12 @@ class _Processes:
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
-        if folder.finished_within(point.budget):  # perhaps killed just after finishing
+        try:
+            has_finished = folder.finished_within(point.budget)
+        except UserError as error:  # its result is damaged
+            self.backlog.failed(point, Failure(str(error), [], repeats=True))
+            return
+        if has_finished:  # perhaps killed just after finishing
             self.backlog.finished(point)
         elif status == HELD:
             self.backlog.refused(waiting)  # another process was faster, or has taken the run over

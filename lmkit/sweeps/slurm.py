@@ -46,6 +46,7 @@ then
 fi
 exit $status
 """
+_SET = ("job-name", "array", "chdir", "output")  # by `script`
 _TIMEOUT_S = 60.0
 
 
@@ -85,9 +86,12 @@ class Slurm:
             raise UserError(
                 f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}"
             )
+        for option in extra or {}:
+            if option in _SET:
+                raise UserError(f"hydra.launcher.extra.{option} cannot be set: lmkit does")
         require_list("hydra.launcher.setup", setup, "[module load cuda]", may_be_empty=True)
         self._most_jobs, self._requeues = array_parallelism, max_requeues
-        self._setup = list(setup) if gpus else [*setup, "export CUDA_VISIBLE_DEVICES="]
+        self._setup = [*map(str, setup), *([] if gpus else ["export CUDA_VISIBLE_DEVICES="])]
         self._options = {
             "partition": partition,
             "account": account,

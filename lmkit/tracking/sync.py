@@ -6,6 +6,7 @@ Made of its folder, a record is whole, under the same id each time:
 <run>/wandb/offline-run-<time>-<run>/    what `wandb sync` uploads
 """
 
+import os
 import shutil
 import subprocess
 import sys
@@ -22,7 +23,7 @@ from lmkit.presentation.progress import tracked
 from lmkit.runs.folder import FinishedRun
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
-from lmkit.tracking.wandb import OWN, opened
+from lmkit.tracking.wandb import OF_AN_AGENT, OWN, opened
 
 DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 _BEING_WRITTEN = ".wandb-"  # how the folder of a record begins until it is whole
@@ -39,6 +40,8 @@ def record_all(
     Raises: UserError when a record cannot be written.
     """
     records, left_out = [], {}
+    for variable in OF_AN_AGENT:  # else all have its run's id
+        os.environ.pop(variable, None)
     for run in tracked(runs, "W&B runs"):
         try:
             config = run.folder.read_config()

@@ -21,7 +21,7 @@ MODES: tuple[Mode, ...] = get_args(Mode)
 INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts
-_OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
 _TEXTS = ("entity", "group", "job_type", "name", "notes", "tags")  # options of wandb.init
 OWN = ("dir", "reinit", "resume", "settings")  # options of wandb.init that lmkit sets
 
@@ -83,7 +83,7 @@ class WandbLogger(LightningsLogger):
             if option in _TEXTS and value is not None:
                 require_text(f"logger.wandb.{option}", value)
         if group is not None:
-            for variable in _OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
+            for variable in OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
                 os.environ.pop(variable, None)
         self._mode = _mode(mode)
         self.is_recording = False

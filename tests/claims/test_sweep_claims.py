@@ -32,6 +32,12 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(printed, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_value_that_only_the_points_have_may_be_quoted_or_null(printed, tmp_path):
+    (text := tmp_path / "jürgen.txt").write_text("a b c\n" * 400)
+    line = ("data=text", f"data.root={text}", "patience=null", "head/transform=gss", "seed=1,2")
+    assert "2 runs: 2 new" in printed("train", "--multirun", *line, "dry_run=true")
+
+
 @pytest.mark.parametrize("option", ["dry_run=true", "sweep.sample=3"])
 def test_what_only_a_sweep_heeds_is_refused_elsewhere(refused, option):
     error = refused("train", *TINY, option)

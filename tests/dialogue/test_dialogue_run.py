@@ -106,6 +106,12 @@ def test_bad_options_are_named(finished, refused, arguments, expected):
     assert expected in refused("dialogue", f"run={finished.path}", "max_words=2", *arguments)
 
 
+def test_words_that_no_context_makes_the_likeliest_are_counted(finished, lmkit):
+    lmkit("unargmaxable", f"run={finished.path}", "contexts=20")
+    found = parse_json((finished.analysis / "unargmaxable.json").read_bytes())
+    assert found["num_words"] == 13
+
+
 def test_it_is_no_language_model_of_running_text(finished, refused):
     error = refused("samples", f"run={finished.path}")
     assert "it is not a language model of running text" in error

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 import tokenizers
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from lmkit.data.subwords import Subwords
@@ -24,7 +25,7 @@ from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.pretrained.windows import StrideWindows, TokenizedText
 from lmkit.runs.array_files import read_arrays
-from lmkit.runs.checksums import parse_json
+from lmkit.runs.checksums import checked_json, parse_json
 from tests.pretrained_models import TEXT, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
@@ -495,6 +496,17 @@ def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
     (here / "a/final").rename(here / "c")
     (here / "c").rename(here / "b/final/final")
     lmkit("rank", "hf=b/final/final", text, "contexts=20")
+    (found,) = (here / "pretrained/final/analysis").glob("rank_*.json")
+    file = here / "b/final/final/model.safetensors"
+    weights = load_file(file)
+    weights["transformer.wpe.weight"] += 1
+    save_file(weights, file, {"format": "pt"})
+    line = ("truncation", "hf=b/final/final", text, "contexts=20")
+    assert refused(*line).startswith("pretrained/final holds what was measured of other weights at")
+    stored = parse_json(found.read_bytes())
+    stored["pretrained"] |= {"hf": "someone/final", "is_local": False}
+    found.write_bytes(checked_json(stored))
+    assert refused(*line).startswith("pretrained/final holds what was measured of someone/final: ")
 
 
 def test_the_extra_is_named_where_the_library_is_missing(models, here, refused, monkeypatch):

@@ -1,8 +1,11 @@
 """Words that no context makes the likeliest, in decoders whose answer is known."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
+from lmkit.measures import unargmaxable
 from lmkit.measures.unargmaxable import unargmaxable_words
 
 SQUARE = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
@@ -30,8 +33,21 @@ def test_a_bias_above_the_hull_frees_a_word_and_a_low_one_excludes_a_corner():
 
 
 def test_equal_words_exclude_each_other():
-    """Neither is ever likelier than the other."""
+    """Neither is ever likelier than the other, though a product may round the two differently."""
     assert excluded(torch.cat([SQUARE, SQUARE[:1]])) == [0, 4]
+    for seed in range(8):
+        weight = torch.randn(386, 30, generator=torch.Generator().manual_seed(seed))
+        weight[[200, 385]] = weight[3].clone()
+        assert {3, 200, 385} <= set(excluded(weight, torch.zeros(386)))
+
+
+def test_of_equal_words_none_is_predicted():
+    log_p_nV = torch.tensor([[0.1, 0.4, 0.4, 0.1], [0.4, 0.2, 0.2, 0.2]]).log()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(unargmaxable, "log_prob_blocks", lambda *_: [(log_p_nV, None)])
+        head = SimpleNamespace(decoder_bias=torch.zeros(4))
+        found_V = unargmaxable.predicted_words(SimpleNamespace(head=head), [], 2)
+    assert found_V.tolist() == [True, False, False, False]
 
 
 def test_many_words_on_a_sphere_and_within():
@@ -43,7 +59,7 @@ def test_many_words_on_a_sphere_and_within():
 
 
 def test_what_is_predicted_is_not_looked_at():
-    weight = torch.cat([torch.zeros(2, 2), SQUARE])
+    weight = torch.cat([torch.tensor([[0.1, 0], [0.2, 0]]), SQUARE])
     assert excluded(weight, predicted=[0]) == [1]
 
 

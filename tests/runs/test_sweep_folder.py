@@ -32,6 +32,19 @@ def test_another_command_of_the_name_forgets_only_what_it_asks_for(sweep: SweepF
     assert sweep.failure(point) is None
 
 
+def test_failures_that_are_half_forgotten_have_no_gap(sweep: SweepFolder) -> None:
+    (point,) = sweep.manifest.points
+    for _ in range(3):
+        sweep.record_failure(point, FAILURE)
+    unlink = Path.unlink
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda file, **_: [unlink(file), patch.undo(), 1 / 0])
+        with pytest.raises(ZeroDivisionError):  # as if killed after the first
+            sweep.forget_failures(point)
+    assert (failure := sweep.failure(point)) is not None
+    assert failure.attempts == 2
+
+
 def test_a_batch_adds_to_those_before(sweep: SweepFolder) -> None:
     (point,) = sweep.manifest.points
     larger, other = replace(point, max_epochs=2), replace(point, run="toy-1")

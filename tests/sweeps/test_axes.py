@@ -84,8 +84,8 @@ KEPT += ["hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
     [
         (  # single values of a sweep's line are left to the sweeper
             ["multirun_sweeps=mine", "k=2.5", *KEPT],
-            ["--multirun", "multirun_sweeps=mine", "k=choice(2.5)",
-             "+callbacks.mine.by=choice([1,2])", *KEPT[1:]],
+            ["--multirun", "multirun_sweeps=mine", "k=2.5,2.5", "+callbacks.mine.by=[1,2],[1,2]",
+             "seed=1,2", "sweep.sample=3", "patience=null,null", "name='a b','a b'", *KEPT[5:]],
         ),
         (["multirun_sweeps=null", "k=2"], ["multirun_sweeps=null", "k=2"]),
         (

@@ -6,6 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 from omegaconf import OmegaConf
 from rich.console import Console
@@ -69,6 +70,12 @@ def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
     assert "#SBATCH --chdir='/home/josé w'" in text
     assert "sweep work '/shared/my runs/sweeps/mine' &" in text
     assert "CUDA_VISIBLE_DEVICES" not in text
+
+
+@pytest.mark.parametrize("option", ["job-name", "array", "chdir", "output"])
+def test_what_lmkit_sets_is_no_further_option(option):
+    with pytest.raises(InstantiationException, match=rf"launcher\.extra\.{option} cannot be set"):
+        slurm(extra={option: "x"})
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Waiting for what another process or thread does, with a limit that no busy machine reaches."""
 
+import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 LIMIT_S = 600
@@ -14,6 +16,15 @@ def wait_for(
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"
         time.sleep(pause_s)
+
+
+@contextmanager
+def meanwhile(act: Callable[[], None]) -> Iterator[None]:
+    """Another thread acts while the block runs."""
+    thread = threading.Thread(target=act)
+    thread.start()
+    yield
+    thread.join()
 
 
 def state_of(pid: int) -> str:

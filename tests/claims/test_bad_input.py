@@ -114,33 +114,22 @@ def test_so_it_is_wherever_the_file_lies_and_in_a_sweep(refused, tmp_path):
 
 
 def test_an_own_sweep_is_found_wherever_it_lies(printed, tmp_path):
-    own_configs(
-        tmp_path,
-        multirun_sweeps__mine=b"hydra:\n  mode: MULTIRUN\n  sweeper:\n"
-        b'    params: {head/transform: gss, seed: "1,2"}\n',
-    )
+    sweeper = b'{params: {head/transform: gss, seed: "1,2"}}'
+    own_configs(tmp_path, multirun_sweeps__mine=b"hydra: {mode: MULTIRUN, sweeper: %b}" % sweeper)
     line = ("multirun_sweeps=mine", "head.transform.k=2.5", "dry_run=true")
     shown = printed("train", SEARCHED, *TINY, *line)  # k is an option of the points alone
     assert "2 runs: 2 new" in shown
 
 
-PACKED_SWEEP = """\
-# @package _global_
-defaults:
-  - override /hydra/launcher: packed
-hydra:
-  mode: MULTIRUN
-  launcher: {runs: 3}
-  sweeper:
-    params: {seed: "1,2"}
+PACKED_SWEEP = b"""\
+defaults: [override /hydra/launcher: packed]
+hydra: {mode: MULTIRUN, launcher: {runs: 3}, sweeper: {params: {seed: "1,2"}}}
 """
 
 
 def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_path, capsys):
-    file = tmp_path / "configs" / "multirun_sweeps" / "mine.yaml"
-    file.parent.mkdir(parents=True)
-    file.write_text(PACKED_SWEEP)
-    line = ("--config-dir", "configs", "multirun_sweeps=mine")
+    own_configs(tmp_path, multirun_sweeps__mine=PACKED_SWEEP)
+    line = ("--config-dir", "my_conf", "multirun_sweeps=mine")
     shown = ("--cfg", "hydra", "--package", "hydra.launcher")
     for launcher, expected in (
         ((), "trains: lmkit.sweeps.local.Packed\nruns: 3\n"),

@@ -57,14 +57,11 @@ OF_TOYS = ("experiment=toy", "multirun_sweeps=smoke")  # what trains on the toy 
 # more than ten singular values, which press_robustness asks for
 OF_LANGUAGE = tuple(re.sub(r"(emb|out)_dim=6", r"\1_dim=12", option) for option in TINY)
 OF_DIALOGUE = ("threads=1", "logger=csv", "callbacks.progress_bar=null", "max_epochs=1")
-TINY_OPTIONS = {
+MEASURES = ("rank", "divergence", "gradient_bottleneck", "press_robustness")
+TINY_OPTIONS = dict.fromkeys(MEASURES, ("contexts=60",)) | {
     "describe": ("logger=csv",),
     "finetune": ("max_epochs=1",),
     "evaluate": ("search_tokens=200",),
-    "rank": ("contexts=60",),
-    "divergence": ("contexts=60",),
-    "gradient_bottleneck": ("contexts=60",),
-    "press_robustness": ("contexts=60",),
     "predictions": ("random=1", "hits=20"),
     "dialogue": ("pairs=2", "beam=2", "n_best=2"),
 }

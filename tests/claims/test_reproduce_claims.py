@@ -7,7 +7,6 @@ import shlex
 import shutil
 import signal
 import sys
-import threading
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +25,7 @@ from lmkit.sweeps.axes import Line
 from lmkit.sweeps.points import Composer, Config
 from tests.claims.conftest import Lmkit
 from tests.tiny import TINY
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 NAMES = sorted(file.stem for file in (entry.CONFIGS / "reproduce").glob("*.yaml"))
 
@@ -167,13 +166,8 @@ def test_an_interrupted_reproduction_goes_on_and_ends_with_its_page(
 def test_its_sweeps_take_all_options_of_the_launcher(refused, monkeypatch):
     commands: list[list[str]] = []
     monkeypatch.setattr(running, "run_command", lambda words: commands.append(words) or 1)
-    launcher = [
-        "hydra/launcher=slurm",
-        "hydra.launcher.gpus=0",
-        "+hydra.launcher.extra.qos=long",
-        "+hydra.launcher.extra.exclusive=true",
-        "~hydra.launcher.extra.exclusive",
-    ]
+    launcher = ["hydra/launcher=slurm", "hydra.launcher.gpus=0", "+hydra.launcher.extra.qos=long"]
+    launcher += ["+hydra.launcher.extra.exclusive=true", "~hydra.launcher.extra.exclusive"]
     assert "multirun_sweeps=two has failed" in refused(*LINE, *launcher)
     ((*_, config_dir, folder),) = commands
     assert commands[0][-7:] == [*launcher, config_dir, folder]
@@ -283,11 +277,8 @@ def test_a_signal_is_handed_on_and_the_command_may_save(tmp_path, monkeypatch):
         wait_for((tmp_path / "ready").exists)
         os.kill(os.getpid(), signal.SIGTERM)
 
-    sender = threading.Thread(target=send)
-    sender.start()
-    with pytest.raises(StopRequested):
+    with meanwhile(send), pytest.raises(StopRequested):
         running.run_command(["train"])
-    sender.join()
     assert (tmp_path / "saved").exists()
 
 

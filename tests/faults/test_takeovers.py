@@ -122,33 +122,13 @@ def assert_same(one: RunFolder, other: RunFolder) -> None:
     assert rows(one) == rows(other)
 
 
-def test_suspended_in_the_midst_of_training(undisturbed, tmp_path):
+NAMED = ("metrics.csv", "train.log", "last.ckpt", "best.ckpt", "curves.svg", "result.json")
+
+
+@pytest.mark.parametrize("name", NAMED)
+def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_path, name):
     config = composed(tmp_path)
-    first = start(config, 0)
-
-    def has_rows() -> bool:
-        return any(path.read_bytes().count(b"\n") > 6 for path in tmp_path.glob("*/metrics.csv"))
-
-    wait_for(has_rows)
-    os.kill(first.pid, signal.SIGSTOP)
-    assert_same(undisturbed, take_over_and_wake(config, first))
-
-
-@pytest.mark.parametrize(
-    "moment",
-    [
-        ("replace", "metrics.csv"),
-        ("replace", "train.log"),
-        ("replace", "last.ckpt"),
-        ("replace", "best.ckpt"),
-        ("replace", "curves.svg"),
-        ("link", "result.json"),
-    ],
-    ids=lambda moment: moment[1],
-)
-def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_path, moment):
-    config = composed(tmp_path)
-    first = start(config, 0, moment)
+    first = start(config, 0, ("link" if name == "result.json" else "replace", name))
     wait_for(lambda: state_of(first.pid) == "T")
     assert_same(undisturbed, take_over_and_wake(config, first))
 

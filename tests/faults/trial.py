@@ -39,13 +39,8 @@ def draw(
         trial.run(start, laboratory.undisturbed(line, start))
 
     typed(line, use)
-    return {
-        "kind": scenario.kind,
-        "faults": [str(fault) for fault in drawn],
-        "met": trial.met,
-        "problems": trial.problems,
-        "line": " ".join(line),
-    }
+    found = {"kind": scenario.kind, "faults": [*map(str, drawn)], "met": trial.met}
+    return found | {"problems": trial.problems, "line": " ".join(line)}
 
 
 class _Trial:

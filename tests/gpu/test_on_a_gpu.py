@@ -6,12 +6,8 @@ known to run before a GPU is there.
 Shapes: T window length, B batch.
 """
 
-import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from copy import deepcopy
@@ -26,9 +22,12 @@ from lmkit.cli.entry import CONFIGS
 from lmkit.data.windows import Columns, EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
-from lmkit.training.checkpoint_files import load_checkpoint
+from tests import tiny
+from tests.faults.comparison import runs_in
+from tests.integration.test_resume import assert_same_run
 from tests.language_models import log_prob_matrix
 from tests.tiny import composed
+from tests.waiting import wait_for
 
 T, B, NUM_WORDS = 9, 3, 50
 TRUNKS = ("awd_lstm", "transformer")
@@ -170,12 +169,10 @@ def test_small_gradients_stay_under_autocast(device):
     assert (layer.weight_ih.grad != 0).all()
 
 
-RUN = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null", "threads=1"]
-RUN += ["data.num_words=60", "data.train_tokens=8000", "data.valid_tokens=400"]
-RUN += ["data.test_tokens=300", "windows.batch_size=4", "trunk.emb_dim=12", "trunk.out_dim=12"]
-RUN += ["trunk.hidden_dim=16", "head/mixture=softmaxes", "head/transform=plif"]
-RUN += ["head.transform.knots=100", "switch_epoch=2", "max_epochs=5", "optimizer.lr=5"]
-RUN += ["callbacks.checkpoints.every_minutes=0.002", "trainer.deterministic=true"]
+RUN = [*tiny.SMALL, "callbacks.spectrum=null", "data.num_words=60", "windows.batch_size=4"]
+RUN += ["head/mixture=softmaxes", "head/transform=plif", "head.transform.knots=100"]
+RUN += ["switch_epoch=2", "max_epochs=5", "optimizer.lr=5", "trainer.deterministic=true"]
+RUN += ["callbacks.checkpoints.every_minutes=0.002"]
 
 
 @pytest.mark.slow
@@ -187,12 +184,8 @@ def test_a_run_killed_and_resumed_has_equal_bits(device, tmp_path):
     finish(options, through)
     kill_after(options, killed, epochs=2)
     finish(options, killed)
-    (expected,), (found,) = (sorted(f.glob("*/result.json")) for f in (through, killed))
-    metrics = [json.loads(path.read_text())["metrics"] for path in (expected, found)]
-    assert metrics[0] == metrics[1]
-    weights = [load_checkpoint(f.parent / "checkpoints" / "last.ckpt") for f in (expected, found)]
-    for name, value in weights[0]["state_dict"].items():
-        assert torch.equal(value, weights[1]["state_dict"][name]), name
+    (expected,), (found,) = map(runs_in, (through, killed))
+    assert_same_run(expected, found)
 
 
 def command(options: list[str], runs_dir: Path) -> list[str]:
@@ -208,10 +201,9 @@ def finish(options: list[str], runs_dir: Path) -> None:
 def kill_after(options: list[str], runs_dir: Path, epochs: int) -> None:
     """Kills a run within the epoch after those."""
     run = subprocess.Popen(command(options, runs_dir), stdout=subprocess.DEVNULL)
-    while run.poll() is None and epochs_in(runs_dir) < epochs:
-        time.sleep(0.02)
+    wait_for(lambda: run.poll() is not None or epochs_in(runs_dir) >= epochs)
     assert run.poll() is None, "the run ended before it was killed"
-    os.kill(run.pid, signal.SIGKILL)
+    run.kill()
     run.wait()
 
 

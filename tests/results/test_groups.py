@@ -60,38 +60,24 @@ def test_of_copies_of_a_run_one_that_can_be_read_whole_counts(tmp_path, make_run
     assert left_out == {"copy": f"the head and seed of {run.name}"}
 
 
+START = {"identity": "0" * 12, "weights_sha256": "1"}
+
+
 @pytest.mark.parametrize(
-    ("how", "edit", "labels"),
+    ("options", "spent", "own", "others"),
     [
-        ({"options": {"optimizer.lr": 5}}, None, {"Softmax (rate 5)": 1, "Softmax (rate 20)": 2}),
-        (
-            {},
-            lambda c: c["budget"].update(stopped="callback", epochs=2),
-            {"Softmax (not ended by a callback)": 2, "Softmax (ended by a callback)": 1},
-        ),
-        (
-            {"options": {"max_epochs": 3}},
-            None,
-            {"Softmax (max epochs 3)": 1, "Softmax (max epochs 750)": 2},
-        ),
-        (
-            {
-                "name": "penn_softmax_finetune",
-                "options": {"finetuned_from": {"identity": "0" * 12, "weights_sha256": "1"}},
-            },
-            None,
-            {"Softmax (not finetuned)": 2, "Softmax (finetuned from penn_softmax)": 1},
-        ),
+        ({"optimizer.lr": 5}, {}, "rate 5", "rate 20"),
+        ({"max_epochs": 3}, {}, "max epochs 3", "max epochs 750"),
+        ({}, {"stopped": "callback"}, "ended by a callback", "not ended by a callback"),
+        ({"finetuned_from": START}, {}, "finetuned from penn_softmax", "not finetuned"),
     ],
-    ids=["rate", "stop", "budget", "finetuned"],
 )
-def test_what_makes_other_runs_makes_another_group(tmp_path, make_run, how, edit, labels):
-    make_run(tmp_path, 1)
-    make_run(tmp_path, 2)
-    other = make_run(tmp_path, 3, **how)
-    if edit:
-        change(other, "result.json", edit)
-    assert groups_in(tmp_path) == labels
+def test_what_makes_other_runs_makes_another_group(tmp_path, make_run, options, spent, own, others):
+    for seed in (1, 2):
+        make_run(tmp_path, seed)
+    other = make_run(tmp_path, 3, options=options, name="penn_softmax_finetune")
+    change(other, "result.json", lambda c: c["budget"].update(spent))
+    assert groups_in(tmp_path) == {f"Softmax ({own})": 1, f"Softmax ({others})": 2}
 
 
 def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_run):

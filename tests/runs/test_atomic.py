@@ -176,15 +176,6 @@ def test_of_two_publishers_one_wins(tmp_path: Path) -> None:
     assert only_file(tmp_path) == path
 
 
-def test_publishing_called_off(tmp_path: Path) -> None:
-    def lock_is_lost() -> None:
-        raise UserError("lost")
-
-    with pytest.raises(UserError, match="lost"):
-        publish(tmp_path / "result.json", b"x", lock_is_lost)
-    assert not list(tmp_path.iterdir())
-
-
 def test_link_whose_answer_was_lost(tmp_path: Path) -> None:
     """A file server asked a second time finds the name taken: by the very same file."""
     source, target = tmp_path / "source", tmp_path / "target"

@@ -162,10 +162,6 @@ def test_the_source_of_a_users_class_counts(my_code: Path, option: str) -> None:
     assert identity(changed, "d", "cpu").digest != before.digest
 
 
-def test_the_sources_of_lmkit_and_of_packages_do_not_count() -> None:
-    assert "sources" not in identity(config(), "d", "cpu").settings
-
-
 def test_zero_has_no_sign() -> None:
     assert digest(set_at("seed", -0.0)) == digest(set_at("seed", 0))
 

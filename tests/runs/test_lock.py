@@ -200,17 +200,6 @@ def test_job_started_again_takes_its_lock_at_once(
         old.release()
 
 
-def test_first_attempt_of_a_job_has_no_restart_count(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURM_JOB_ID", "77")
-    monkeypatch.delenv("SLURM_RESTART_COUNT", raising=False)
-    with RunLock(path):
-        edit(path, host="elsewhere")
-        state = look_at(path)
-        assert (state.holder.job_id, state.holder.job_attempt, state.gone) == ("77", 0, None)
-
-
 @pytest.mark.parametrize(
     ("holders_job", "job_id", "job_attempt"),
     [("1234", "1234", 1), ("1234", "1234", 0), ("1234", "1235", 2), ("1234", "", 2), ("", "", 5)],
@@ -403,7 +392,7 @@ def test_looking_changes_nothing(path: Path) -> None:
         state = look_at(path)
         assert (state.token, state.gone) == (lock.token, None)
         assert -1e-6 < state.age_s < 60  # a float holds seconds since 1970 to 0.2 µs
-        assert state.holder.pid == os.getpid()
+        assert (state.holder.pid, state.holder.job_attempt) == (os.getpid(), 0)
         edit(path, host="elsewhere", age_s=100)
         assert look_at(path).gone is None
         assert re.search(r"no heartbeat for 1\d\d s", look_at(path, stale_after_s=99).gone.why)

@@ -102,11 +102,6 @@ def test_the_file_of_a_class_is_found_and_hashed(their: Path, target: str, file:
     assert "their_module" not in sys.modules
 
 
-def test_a_file_that_imports_none_of_the_users_own_has_its_own_hash(their: Path) -> None:
-    expected = hashlib.sha256((their / "their_base.py").read_bytes()).hexdigest()
-    assert source_sha256("their_base.Base") == expected
-
-
 @pytest.mark.parametrize(
     ("code", "files"),
     [

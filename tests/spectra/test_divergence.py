@@ -33,13 +33,7 @@ def test_exact_equals_the_double_loop(num_contexts, dtype) -> None:
     rows = log_probs(num_contexts, dtype)
     result = divergence(rows)
     assert result.exact == pytest.approx(plain_mean(rows), rel=1e-10)
-    assert result.num_contexts == num_contexts
-
-
-def test_equal_distributions_have_divergence_zero() -> None:
-    result = divergence(log_probs(1).repeat(20, 1))
-    assert result.exact == pytest.approx(0, abs=1e-12)
-    assert result.sampled == pytest.approx(0, abs=1e-12)
+    assert (result.num_contexts, result.num_pairs) == (num_contexts, num_contexts // 2)
 
 
 def test_the_sampled_estimate_lies_within_its_error() -> None:
@@ -53,11 +47,6 @@ def test_the_sample_does_not_depend_on_the_blocks() -> None:
     rows = log_probs(50)
     first = divergence(rows, block=7, sample_pairs=5)
     assert first.sampled == divergence(rows, block=50, sample_pairs=5).sampled
-
-
-def test_fewer_contexts_than_the_sample_asks_for() -> None:
-    result = divergence(log_probs(5), sample_pairs=100)
-    assert result.num_pairs == 2
 
 
 def test_one_context_has_no_pair() -> None:

@@ -53,15 +53,8 @@ def test_a_failed_point_ends_no_other_and_what_has_finished_is_skipped(tmp_path,
 @pytest.mark.slow
 @needs("hydra_submitit_launcher")
 def test_a_job_of_submitits_that_is_warned_saves_and_is_queued_again(tmp_path):
-    process = start(
-        tmp_path,
-        BASIC,
-        "hydra/launcher=submitit_local",
-        "hydra.launcher.timeout_min=60",
-        "data.train_tokens=12000",
-        "max_epochs=40",
-        "seed=1",
-    )
+    line = (BASIC, "hydra/launcher=submitit_local", "hydra.launcher.timeout_min=60", "seed=1")
+    process = start(tmp_path, *line, "data.train_tokens=12000", "max_epochs=40")
     deadline = time.monotonic() + 300
     while not (training := [run for run in locked(tmp_path) if MetricsFile(run.metrics).read()]):
         assert time.monotonic() < deadline, process.kill()

@@ -25,9 +25,7 @@ FILES = {
         callbacks: {spectrum: null}
         conclusion: {contexts: 50}
     """,
-    "mine/short.yaml": """
-        defaults: [train, _self_, {override experiment: own}]
-    """,
+    "mine/short.yaml": "defaults: [train, _self_, {override experiment: own}]\n",
     "mine/multirun_sweeps/two_seeds.yaml": """
         # @package _global_
         hydra:
@@ -37,13 +35,7 @@ FILES = {
     """,
     # in one that hydra.searchpath adds, with signs that overrides must quote
     "it's, more/head/transform/doubled.yaml": "_target_: own_code.Doubled\n",
-    "own_code.py": """
-from lmkit.heads.transforms import Identity
-
-
-class Doubled(Identity):
-    pass
-""",
+    "own_code.py": "from lmkit.heads.transforms import Identity\nclass Doubled(Identity): pass\n",
 }
 OWN = ["--config-dir", "mine", r"hydra.searchpath=['file://it\'s, more']"]
 

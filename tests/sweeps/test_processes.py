@@ -1,7 +1,7 @@
 """Points as processes: failures and kills stay their own, held locks are waited for."""
 
 import subprocess
-import threading
+from contextlib import ExitStack
 from types import SimpleNamespace
 
 import pytest
@@ -16,7 +16,7 @@ from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points
 from lmkit.sweeps.status import standings
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 
 def states(sweep) -> list[str]:
@@ -111,11 +111,9 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
             held.result.write_bytes(done.read_bytes())
         lock.release()
 
-    other = threading.Thread(target=end)
-    other.start()
     said = []
-    run_points(sweep, sweep.manifest.points, [{}], said.append)
-    other.join()
+    with meanwhile(end):
+        run_points(sweep, sweep.manifest.points, [{}], said.append)
     assert said == [
         "0 ok: another process trains it; checking again later",
         "[1/2] finished: 1 ok",
@@ -174,11 +172,9 @@ def test_a_point_killed_at_its_very_end_has_finished(sweep_of, attempts):
 
 
 def together(number: int, work) -> None:
-    threads = [threading.Thread(target=work) for _ in range(number)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ExitStack() as all_at_work:
+        for _ in range(number):
+            all_at_work.enter_context(meanwhile(work))
 
 
 def test_packed_runs_at_a_time_and_shares_the_devices_out(sweep_of, attempts):

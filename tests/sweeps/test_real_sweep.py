@@ -12,17 +12,14 @@ from lmkit.runs.lock import look_at
 from lmkit.runs.metrics import MetricsFile, merged
 from lmkit.runs.sweep_folder import SweepFolder
 from tests.forked import Line, typed
+from tests.tiny import SMALL
 from tests.waiting import wait_for
 
-TINY = [
-    *("--multirun", "sweep.name=mine", "threads=1"),
-    *("data.train_tokens=4000", "data.valid_tokens=500", "data.test_tokens=500"),
-    *("trigger.epoch=1", "logger=csv", "callbacks.spectrum=null", "conclusion.contexts=50"),
-]
+SWEEP = ("--multirun", "sweep.name=mine", *SMALL, "callbacks.spectrum=null")
 
 
 def sweep(folder: Path, *overrides: str) -> Line:
-    return Line(folder, "train", *TINY, *overrides)
+    return Line(folder, "train", *SWEEP, *overrides)
 
 
 def said(process: Line) -> str:

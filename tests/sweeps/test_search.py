@@ -1,6 +1,5 @@
 """The script of docs/search.md: killed and started again, it ends with the trials asked for."""
 
-import os
 import re
 import signal
 import subprocess
@@ -32,9 +31,7 @@ def test_the_script_of_the_page_is_killed_and_goes_on(tmp_path):
 
     def start() -> subprocess.Popen[str]:
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
-        return subprocess.Popen(
-            [sys.executable, "search.py"], cwd=tmp_path, text=True, env=dict(os.environ), **pipes
-        )
+        return subprocess.Popen([sys.executable, "search.py"], cwd=tmp_path, text=True, **pipes)
 
     first = start()
     while not any(MetricsFile(file).read() for file in tmp_path.glob("runs/*/metrics.csv")):

@@ -2,7 +2,6 @@
 
 import os
 import signal
-import threading
 import time
 from dataclasses import replace
 
@@ -13,7 +12,7 @@ from lmkit.runs.lock import look_at
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps import tables
-from tests.waiting import wait_for
+from tests.waiting import meanwhile, wait_for
 
 
 def typed(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> None:
@@ -54,11 +53,8 @@ def test_a_worker_that_is_asked_to_leave_ends_its_run_and_says_so_by_its_status(
             time.sleep(0.5)
             os.kill(worker, number)
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    with pytest.raises(SystemExit) as end:
+    with meanwhile(ask), pytest.raises(SystemExit) as end:
         typed(monkeypatch, "work", str(sweep.path))
-    asking.join()
     assert end.value.code == status
     assert capsys.readouterr().err == f"{text}: the same command resumes\n"
     state = look_at(lock)
@@ -76,10 +72,8 @@ def test_a_worker_goes_on_with_the_points_of_a_later_command(sweep_of, attempts,
         SweepFolder(sweep.path, replace(sweep.manifest, points=[first, second])).save()
         started.with_name("go").touch()
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    typed(monkeypatch, "work", str(sweep.path))
-    asking.join()
+    with meanwhile(ask):
+        typed(monkeypatch, "work", str(sweep.path))
     assert [len(each) for each in attempts(sweep)] == [1, 1]
 
 
@@ -97,10 +91,8 @@ def test_a_worker_tries_again_what_it_gave_up_when_the_sweeps_command_is_typed_a
         sweep.save()
         started.with_name("go").touch()
 
-    asking = threading.Thread(target=ask)
-    asking.start()
-    typed(monkeypatch, "work", str(sweep.path))
-    asking.join()
+    with meanwhile(ask):
+        typed(monkeypatch, "work", str(sweep.path))
     assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
 
 
@@ -143,15 +135,11 @@ def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):
 
     def stop() -> None:
         wait_for(attempts.exists)
-        found = SweepFolder.find(str(sweep.path), ".")
-        command.stop(found)
+        command.stop(SweepFolder.find(str(sweep.path), "."))
 
-    asking = threading.Thread(target=stop)
     monkeypatch.setattr("random.randrange", lambda stop: 0)
-    asking.start()
-    with pytest.raises(SystemExit) as end:
+    with meanwhile(stop), pytest.raises(SystemExit) as end:
         typed(monkeypatch, "work", str(sweep.path))
-    asking.join()
     assert end.value.code == STOPPED
     printed = capsys.readouterr()
     assert "1 run of mine running" in printed.out

@@ -21,21 +21,13 @@ from lmkit.spectra.measures import SpectrumMeasures, measure
 
 NAMES = RunNames("GSS", "gss", (0, 0, 3), "AWD-LSTM", "ET 2", "Toy language", "Toy")
 IDENTITY = RunIdentity({"seed": 141, "data_sha256": "0" * 64}, "0123456789ab")
-CONFIG = {
-    "name": "toy",
-    "seed": 141,
-    "max_epochs": 3,
-    "head": {"transform": {"_target_": "lmkit.heads.transforms.Gss", "c": -1.5, "k": 2.5}},
-    "logger": {
-        "wandb": {
-            "_target_": "lmkit.tracking.wandb.WandbLogger",
-            "save_dir": "RUN_FOLDER",
-            **{"id": "RUN_NAME", "name": "RUN_NAME again", "mode": "offline", "project": "theirs"},
-            **{"group": "mine", "tags": ["odd", "RUN_NAME"], "entity": "us"},
-            **{"notes": "for RUN_NAME", "job_type": "training"},
-        }
-    },
-}
+WANDB = {"_target_": "lmkit.tracking.wandb.WandbLogger", "mode": "offline", "entity": "us"}
+WANDB |= {"save_dir": "RUN_FOLDER", "id": "RUN_NAME", "name": "RUN_NAME again", "group": "mine"}
+WANDB |= {"project": "theirs", "tags": ["odd", "RUN_NAME"], "notes": "for RUN_NAME"}
+WANDB |= {"job_type": "training"}
+GSS = {"_target_": "lmkit.heads.transforms.Gss", "c": -1.5, "k": 2.5}
+CONFIG = {"name": "toy", "seed": 141, "max_epochs": 3, "head": {"transform": GSS}}
+CONFIG |= {"logger": {"wandb": WANDB}}
 # by the clock, or drawn by W&B
 UNSTEADY = re.compile(
     r"_(runtime|timestamp|wandb.*)|seconds_per_epoch|tokens_per_second|peak_memory_mib"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from lmkit.cli import sync as command
+from lmkit.cli import sync
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_loggers
 from lmkit.runs.folder import RunFolder, read_finished
@@ -105,7 +105,7 @@ def test_runs_without_a_group_have_the_sweep_that_is_recorded(finished, monkeypa
     sweep.save()
     for given in ("mine", f"{sweep.path} head:gss"):
         monkeypatch.setattr("sys.argv", ["lmkit sync", given, f"runs_dir={place}"])
-        command.main()
+        sync.main()
         (record,) = offline(finished.path)
         assert inspect(record)["run_group"] == "mine"
 
@@ -236,9 +236,9 @@ def test_the_command_records_what_has_finished_and_leaves_out_the_rest(
     monkeypatch.setattr("sys.argv", ["lmkit sync", str(finished.path.parent)])
     if is_damaged:
         with pytest.raises(SystemExit, match="1"):
-            command.main()
+            sync.main()
     else:
-        command.main()
+        sync.main()
     printed = capsys.readouterr().out
     assert f"left out: {bad.path.name}: " in printed
     assert "1 run recorded, each in wandb/ of its folder" in printed
@@ -275,15 +275,10 @@ print("went on")
 @pytest.mark.slow
 def test_a_run_goes_on_when_the_process_of_wandb_is_ended(finished: RunFolder):
     """As a scheduler does that sends its signal to every process of a job."""
-    process = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, str(finished.path)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=REPOSITORY,
-        env={k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"},  # a process of its own
-    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.DEVNULL}
+    own = {k: v for k, v in os.environ.items() if k != "WANDB_SERVICE"}  # a process of its own
+    command = [sys.executable, "-c", PROGRAM, str(finished.path)]
+    process = subprocess.Popen(command, text=True, cwd=REPOSITORY, env=own, **pipes)
     children = process.stdout.readline().split()
     assert children
     for pid in children:

@@ -192,12 +192,8 @@ def test_layers_have_the_widths_that_the_options_say():
 @pytest.mark.parametrize(
     ("option", "value"),
     [
-        ("num_heads", 0),
-        ("memory", 0),
-        ("ffn_dim", 0),
-        ("attention_dropout", 1.0),
-        ("hidden_dropout", -0.1),
-        ("hidden_dim", 2.5),
+        *(("num_heads", 0), ("memory", 0), ("ffn_dim", 0), ("hidden_dim", 2.5)),
+        *(("attention_dropout", 1.0), ("hidden_dropout", -0.1)),
     ],
 )
 def test_a_bad_value_names_its_option(option, value):

@@ -138,20 +138,13 @@ def fit(
         for callback in callbacks:
             if isinstance(callback, RunCallback):
                 callback.attach(context)
-        sizes = {"batch_size": 4, "valid_batch_size": 2, "test_batch_size": 1}
-        lengths = {"bptt": 10, "max_length_delta": 5}
-        data = WindowsDataModule(corpus=walk(V, 360, 430, 500), **sizes, **lengths, seed=3)
-        trainer = Trainer(
-            accelerator=accelerator,
-            max_epochs=max_epochs,
-            callbacks=callbacks,
-            gradient_clip_val=0.5,
-            checkpoint_io=AtomicCheckpointIO(lambda: None),
-        )
+        sizes = {"batch_size": 4, "valid_batch_size": 2, "test_batch_size": 1, "bptt": 10}
+        data = WindowsDataModule(corpus=walk(V, 360, 430, 500), **sizes, max_length_delta=5, seed=3)
+        options = {"gradient_clip_val": 0.5, "checkpoint_io": AtomicCheckpointIO(lambda: None)}
+        options |= {"accelerator": accelerator, "max_epochs": max_epochs}
+        trainer = Trainer(callbacks=callbacks, **options)
         model = make_model()
-        if resume is not None:
-            shutil.copy(resume, folder.last)
-        start = folder.last if resume is not None else None
+        start = resume and shutil.copy(resume, folder.last)
         trainer.fit(model, datamodule=data, ckpt_path=start, weights_only=True)
         return Finished(model, switch, trainer, data, records, folder.last)
 

@@ -41,18 +41,6 @@ def run(fit):
     return fit(AtEpoch(2), max_epochs=4)
 
 
-def test_the_averages_are_the_mean_of_the_weights_after_the_switch(run):
-    records = run.records
-    after = [w for w, epoch in zip(records.weights, records.epochs, strict=True) if epoch > 2]
-    assert set(records.epochs) == {1, 2, 3, 4}
-    assert run.switch.switched_after == 2
-    assert run.switch.count == len(after) > 10
-    assert_close(run.switch.averages, mean(after))
-    assert not same(run.switch.averages, after[-1])
-    # what is not trained has no average
-    assert "trunk.layers.0.bias_hh" not in run.switch.averages
-
-
 def test_validation_runs_with_raw_weights_before_the_switch_and_averages_after_it(run):
     records = run.records
     epochs = torch.tensor(records.epochs)
@@ -64,14 +52,9 @@ def test_validation_runs_with_raw_weights_before_the_switch_and_averages_after_i
         else:
             first = int((epochs == 3).nonzero().min())
             assert_close(validated, mean(records.weights[first : last + 1]))
-
-
-def test_training_goes_on_from_the_raw_weights(run, plain_run):
-    """Averaging changes nothing of what is trained: swapped back to the last bit."""
-    for ours, theirs in zip(run.records.weights, plain_run.records.weights, strict=True):
-        assert same(ours, theirs)
-    assert same(weights(run.model), run.records.weights[-1])
-    assert plain_run.switch.averages == {}
+    assert run.switch.count == len(records.epochs) - first > 10
+    # what is not trained has no average
+    assert "trunk.layers.0.bias_hh" not in run.switch.averages
 
 
 def test_both_perplexities_are_reported(run):

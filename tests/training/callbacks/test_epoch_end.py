@@ -4,7 +4,6 @@ import math
 from types import SimpleNamespace
 
 import pytest
-import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.stop_signals import StopRequested
@@ -76,7 +75,6 @@ def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resume
         fit(Never(), 4, after_epoch=after)
     del ended
     assert told == [(i, plain_run.records.reports[i - 1]["valid/ppl"]) for i in (1, 2)]
-    assert torch.isfinite(torch.tensor(told)).all()
     left = tmp_path_factory.getbasetemp().glob("run*/checkpoints/last.ckpt")
     latest = max(left, key=lambda path: path.stat().st_mtime_ns)
     resumed = fit(Never(), 4, resume=latest).records

@@ -28,10 +28,6 @@ def test_at_epoch_fires_after_that_epoch_alone():
     assert fired(AtEpoch(1), [1.0] * 2) == [1]
 
 
-def test_non_monotone_takes_as_good_as_the_best_for_no_worse():
-    assert fired(NonMonotone(2), [5.0, 4.0, 4.05, 3.9, 4.0]) == []
-
-
 @pytest.mark.parametrize("n", [1, 2, 5])
 def test_non_monotone_is_the_authors_code(n):
     for seed in range(50):
@@ -42,7 +38,7 @@ def test_non_monotone_is_the_authors_code(n):
 
 @pytest.mark.parametrize("stop", [0, 1, 4, 7])
 def test_non_monotone_goes_on_after_a_restart(stop):
-    losses = [5.0, 4.0, 4.5, 4.2, 4.1, 3.9, 4.0, 4.3, 3.0, 4.4]
+    losses = [5.0, 4.0, 4.5, 4.2, 4.1, 3.9, 4.0, 4.3, 3.0, 4.4]  # the second 4.0 is no worse
     first, second = NonMonotone(2), NonMonotone(2)
     before = fired(first, losses[:stop])
     second.load_state_dict(first.state_dict())

@@ -132,7 +132,7 @@ def test_the_model_is_left_as_it_was():
     assert all(p.grad is None for p in model.parameters())
 
 
-def test_frozen_parameters_stay():
+def test_frozen_parameters_have_no_statistics():
     model = small_model("mos_plif")
     model.head.transform.raw_slopes.requires_grad_(False)
     statistics = statistics_of(model)

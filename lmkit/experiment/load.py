@@ -1,6 +1,7 @@
 """A run's model and data, rebuilt from its checkpoint."""
 
 import hashlib
+import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -127,12 +128,18 @@ def load_run(
 
 
 def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any]:
-    """A run's configuration, with its corpus in another folder; None: where it was.
+    """A run's configuration, with its corpus in another folder; None: where it was, or in
+    LMKIT_DATA where it lies there now.
 
     Raises: UserError for a corpus that lies in no folder.
     """
     if data_root is None:
-        return config
+        was, now = config["data"].get("root"), os.environ.get("LMKIT_DATA")
+        if was is None or now is None or Path(was).exists():
+            return config
+        if not (Path(now) / config["data"]["name"]).is_dir():
+            return config
+        data_root = now
     if "root" not in config["data"]:
         raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
     return config | {"data": config["data"] | {"root": data_root}}

@@ -9,6 +9,7 @@ import pytest
 from lmkit.analyses.base import measured
 from lmkit.analyses.rank import Rank
 from lmkit.data.corpus import TextCorpus
+from lmkit.experiment.load import with_data_in
 from lmkit.results.frame import frame
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.checksums import parse_json
@@ -93,6 +94,16 @@ def test_another_text_overwrites_nothing(command, how, place, lmkit):
     (other,) = folder.analysis.glob("*@*.json")
     assert Text(**parse_json(other.read_bytes())["measured_on"]) == (str(root), sha256, False)
     assert f"not its own text but {root}, {sha256[:8]}" in shown
+
+
+def test_a_corpus_that_was_moved_is_looked_for_where_corpora_are_now(tmp_path, monkeypatch):
+    of_run = {"data": {"name": "penn", "root": str(tmp_path / "before")}}
+    monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
+    assert with_data_in(None, of_run) == of_run  # it is not there either: the error names its place
+    (tmp_path / "penn").mkdir()
+    assert with_data_in(None, of_run)["data"]["root"] == str(tmp_path)
+    (tmp_path / "before").mkdir()
+    assert with_data_in(None, of_run) == of_run
 
 
 def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):

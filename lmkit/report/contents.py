@@ -17,7 +17,7 @@ from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import DASH, counted
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
-from lmkit.results.against import against_baseline, variants
+from lmkit.results.against import against_baseline, points
 from lmkit.results.groups import grouped
 from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
@@ -198,7 +198,7 @@ def _setting(
     if (varied := over_option.over_options(runs)) is not None:
         figures.append(varied)
     if against["head"].nunique() == 1:  # else the first screen has its panel
-        figures += _grid(variants(runs), beside["experiment"].reindex(runs["group"]), paper)
+        figures += _grid(points(runs), beside["experiment"].reindex(runs["group"]), paper)
     of_analyses: list[PageTable] = []
     for kind in analyses:
         found, drawn = measurements(_measured_runs(kind, shown, runs), [kind], left_out)
@@ -220,9 +220,9 @@ def _setting(
     return PageSection(_key(title), title, lead, every, figures)
 
 
-def _grid(points: pd.DataFrame, experiments: pd.Series[str], paper: str) -> list[PageFigure]:
+def _grid(rows: pd.DataFrame, experiments: pd.Series[str], paper: str) -> list[PageFigure]:
     """Does perplexity follow rank within one head? As in Parthiban et al. 2021, figure 2."""
-    drawn = first_screen.rank_and_perplexity(points)
+    drawn = first_screen.rank_and_perplexity(rows)
     if drawn is None:
         return []
     found = published(paper).query("quantity == 'pearson'")

@@ -59,9 +59,10 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     titles = [str(of["setting_title"].iloc[0]).split(", ") for of in settings]
     parts = enumerate(zip(*titles, strict=False))
     shared = next((i for i, each in parts if len(set(each)) > 1), 0)  # which no panel repeats
-    lines = -(-len(settings) // _COLUMNS)
+    columns = min(_COLUMNS, len(settings))
+    lines = -(-len(settings) // columns)
     drawn = Figure(figsize=(4.6, 1.6 * lines + 0.9), layout="constrained")
-    panels = list(drawn.subplots(lines, _COLUMNS, squeeze=False).flat)
+    panels = list(drawn.subplots(lines, columns, squeeze=False).flat)
     name = "head_label" if rows["head_label"].nunique() <= MOST_LINES else "head"
     labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
     looks = dict(zip(labels, marks(), strict=False))
@@ -83,7 +84,7 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
         axes.tick_params(labelsize=7)
     for axes in panels[len(settings) :]:
         axes.remove()
-    for axes in panels[max(0, len(settings) - _COLUMNS) : len(settings)]:
+    for axes in panels[max(0, len(settings) - columns) : len(settings)]:
         axes.set_xlabel("Press rank of log P", fontsize=8)
     drawn.supylabel("test perplexity", fontsize=8)
     drawn.legend(

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from lmkit.results.frame import head_options, options_in, ranks_in
-from lmkit.results.groups import BUDGET, RATES, best_rate, heads, most_contexts
+from lmkit.results.groups import BUDGET, RATES, best_rate, heads, most_contexts, variants
 from lmkit.results.labels import differing, labels
 from lmkit.results.stats import MeanDifference, difference, holm
 
@@ -46,13 +46,10 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
     return table
 
 
-def variants(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row a variant of each head and training, at its best learning rate: the means that
-    `against_baseline` has of a head, with the variant's label.
-    """
-    best = best_rate(runs).assign(head_label=lambda rows: rows["variant_label"])
-    contexts = most_contexts(runs)
-    rows = [_means(members, contexts) for _, members in best.groupby("group", sort=False)]
+def points(runs: pd.DataFrame) -> pd.DataFrame:
+    """A row a variant of a setting's one head: the means that `against_baseline` has of heads."""
+    of_head, contexts = variants(runs).assign(head_label=runs["head"]), most_contexts(runs)
+    rows = [_means(members, contexts) for _, members in of_head.groupby("group", sort=False)]
     return pd.DataFrame(rows)
 
 

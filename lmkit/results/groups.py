@@ -83,26 +83,31 @@ def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     return good[good["group"].isin(best["group"])]
 
 
-def heads(runs: pd.DataFrame) -> pd.DataFrame:
-    """Each head of each setting: a whole decoder, trained as most heads there, at its best rate.
+def variants(runs: pd.DataFrame) -> pd.DataFrame:
+    """Each variant of each setting: a whole decoder, trained as most there, at its best rate.
 
-    A decoder of limited rank counts only where no head of the setting has a whole one. Of a head,
-    variants of a single seed do not count beside one of several. Where all are of a
-    single seed, or variants are many, such as those of a grid, the one of lowest valid perplexity
-    stands for the head.
+    A decoder of limited rank counts only where no head of the setting has a whole one.
     """
     best = best_rate(runs)
     if DECODER_RANK in best:
         is_whole = best[DECODER_RANK].isna()
         best = best[is_whole | ~is_whole.groupby(best["setting"]).transform("any")]
-    best = best[_usual(best)]
+    return best[_usual(best)]
+
+
+def heads(runs: pd.DataFrame) -> pd.DataFrame:
+    """Each head of each setting: of its `variants` those of several seeds, if there are any. Where
+    all are of a single seed, or variants are many, such as those of a grid, the one of lowest valid
+    perplexity stands for the head.
+    """
+    best = variants(runs)
     of_head = [best["setting"], best["head"]]
     several = best.groupby("group")["seed"].transform("size") > 1
     counts = several | ~several.groupby(of_head).transform("any")
     valid = best.groupby("group")["valid_ppl"].transform("mean").where(counts)
     is_lowest = valid == valid.groupby(of_head).transform("min")
-    variants = best["variant"].where(counts).groupby(of_head).transform("nunique")
-    return best[is_lowest | (several & (variants <= MOST_VARIANTS))]
+    counted = best["variant"].where(counts).groupby(of_head).transform("nunique")
+    return best[is_lowest | (several & (counted <= MOST_VARIANTS))]
 
 
 def most_contexts(runs: pd.DataFrame) -> int | None:

@@ -15,7 +15,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen
 from lmkit.report.contents import _models, make_report, measurements
-from lmkit.results.against import against_baseline, variants
+from lmkit.results.against import against_baseline, points
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
 from lmkit.runs.analysis_files import write_analysis
@@ -93,8 +93,8 @@ def test_one_heads_variants_are_points_over_rank_beside_the_published_correlatio
     assert "A point is a variant of the head." in html
     assert "(published: 0.48, one seed a point; 0.24, test perplexities from 56.6" in html
     assert ">c=0, rate 20<" in html  # of the variant that stands for the head
-    points = variants(grouped(results(str(tmp_path / "runs")), "gss")[0])
-    assert points["test_ppl"].to_list() == [56, 57, 58, 59]
+    of_grid = points(grouped(results(str(tmp_path / "runs")), "gss")[0])
+    assert of_grid["test_ppl"].to_list() == [56, 57, 58, 59]
 
 
 def test_a_setting_of_the_baselines_variants_alone_has_a_sentence(tmp_path, make_run):

@@ -228,8 +228,11 @@ def _grid(rows: pd.DataFrame, experiments: pd.Series[str], paper: str) -> list[P
     found = published(paper).query("quantity == 'pearson'")
     found = found[found["experiment"].isin(experiments)]
     printed = "; ".join(f"{row['value']:g}, {row['remark']}" for _, row in found.iterrows())
-    caption = f"A point is a variant of the head. {drawn.caption} r is Pearson's of log rank"
-    caption += f" (published: {printed})." if printed else "."
+    of_r = f" (published: {printed})" if printed else ""
+    caption = (
+        f"A point is a variant of the head. {drawn.caption} r is Pearson's, of log rank and test "
+        f"perplexity{of_r}."
+    )
     return [replace(drawn, key="variants", caption=caption)]
 
 

@@ -85,7 +85,7 @@ def _figure(every: dict[str, Lines], contexts: int | None) -> PageFigure:
     legend_below(drawn)
     caption = "Each value at its own best learning rate, all other options alike."
     if hidden := sum(map(len, every.values())) - sum(map(len, found.values())):
-        caption += f" {counted(hidden, 'further line')} not drawn."
+        caption += f" Not drawn: {counted(hidden, 'further line')}."
     if is_ranked and contexts is not None:
         caption += f" Ranks are over {contexts:,} contexts."
     return PageFigure("options", "What an option does", caption, drawn)

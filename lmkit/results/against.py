@@ -97,7 +97,8 @@ def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, A
     if base is None:
         return {**empty, "differs": ()}
     both = pd.concat([members.iloc[:1], base.iloc[:1]])
-    rest = [o for o in options_in(both) if o not in (*head_options(both), *RATES)]
+    of_head = head_options(both)
+    rest = [o for o in options_in(both) if o not in of_head and o not in RATES]
     differs = tuple(differing(both, [*rest, *BUDGET]))
     if set(differs) & set(BUDGET):
         return {**empty, "differs": differs}

@@ -32,6 +32,7 @@ import numpy as np
 import pandas as pd
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
+from lmkit.results.labels import SOURCES
 from lmkit.runs.analysis_files import analyses_in
 from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import leaves
@@ -137,7 +138,7 @@ def options_in(table: pd.DataFrame) -> list[str]:
 def head_options(table: pd.DataFrame) -> list[str]:
     """Of `options_in`, those of the head, and the sources of its classes that are a user's own."""
     named = [c for c in table.columns if c.startswith("head.") and c.endswith("_target_")]
-    sources = {f"sources.{path}" for column in named for path in table[column].dropna().unique()}
+    sources = {f"{SOURCES}{path}" for column in named for path in table[column].dropna().unique()}
     return [o for o in options_in(table) if o.startswith("head.") or o in sources]
 
 

@@ -61,9 +61,9 @@ def published(first: str = "") -> pd.DataFrame:
             the paper's others.
     """
     found = pd.read_csv(Path(__file__).with_name("published.csv"))
-    is_other = (found["paper"] + ", " + found["table"] != first).astype(int)
-    is_others = [not first.startswith(paper) for paper in found["paper"]]
-    return found.iloc[(is_other + is_others).argsort(kind="stable")]
+    is_table = found["paper"] + ", " + found["table"] == first
+    is_paper = found["paper"].map(first.startswith)
+    return found.iloc[(~is_table * 1 + ~is_paper * 1).argsort(kind="stable")]
 
 
 def published_curves() -> pd.DataFrame:

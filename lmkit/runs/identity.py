@@ -56,8 +56,6 @@ _ONLOOKERS = (
     "pytorch_lightning.callbacks.RichProgressBar",
     "pytorch_lightning.callbacks.TQDMProgressBar",
 )
-# of the section `stopping`, whose other options decide which epoch is the last
-_BUDGET = ("epochs", "n", "min_delta")
 _PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _OURS = "lmkit."  # IDENTITY_VERSION stands for the source of these classes
 _START = ("identity", "weights_sha256")  # of a run that starts from another's weights
@@ -103,7 +101,9 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
     stopping = config["stopping"]
     is_given = isinstance(stopping, Mapping) and "finetuned_from" not in config  # which has its own
     if is_given and stopping.get("_target_") != _PATIENCE:
-        rule = {key: value for key, value in stopping.items() if key not in _BUDGET}
+        of_budget = [(name, config["patience"]) for name in ("epochs", "n")]
+        rule = {key: v for key, v in stopping.items() if (key, v) not in of_budget}
+        rule.pop("min_delta", None)  # of the budget, too
         settings["stopping"] = _canonical(rule, "stopping")
     targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
     sources = {target: source_sha256(target) for target in sorted(targets)}

@@ -70,7 +70,7 @@ class LayeredTrunk(Trunk):
     emb_dim: int
     """E."""
     hidden_dim: int
-    """Outputs of layers, of an LSTM's last one perhaps not."""
+    """Outputs of a layer; the last one of an LSTM has `out_dim`."""
     out_dim: int
     """D."""
     num_layers: int

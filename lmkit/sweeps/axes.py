@@ -99,11 +99,11 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
             f"{of_ours[0]} does not go with hydra/sweeper={sweeper}, which chooses points while it "
             f"runs; lmkit's own sweeper knows them beforehand"
         )
-    line = [_as_choice(each) if is_ours else each for each in arguments]
+    line = [_twice(each) if is_ours else each for each in arguments]
     return line if is_multirun else ["--multirun", *line]
 
 
-def _as_choice(argument: str) -> str:
+def _twice(argument: str) -> str:
     option, _, value = argument.partition("=")
     section = option_of(argument).split(".")[0]
     is_of_runs = not option.startswith(("-", "~")) and not (

@@ -215,7 +215,8 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
         )
     option = parsed.get_key_element()
     with_files = replace(parsed, config_loader=loader)
-    values = [f"{option}={value}" for value in with_files.sweep_string_iterator()]
+    found = (f"{option}={value}" for value in with_files.sweep_string_iterator())
+    values = list(dict.fromkeys(found))  # equal ones here: else each doubles the combinations
     if not values:
         is_range = parsed.is_range_sweep()
         why = "the range is empty" if is_range else f"no file of {option} has a name like that"

@@ -1,9 +1,12 @@
 """From axes to points: combinations, parts, what the command line replaces, samples."""
 
+from itertools import product
+
 import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.quoting import as_value
+from lmkit.sweeps import axes
 from lmkit.sweeps.axes import expand, for_sweeper, read, sample
 from lmkit.sweeps.planning import labels_of
 
@@ -37,6 +40,14 @@ PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0
 )  # fmt: skip
 def test_points_are_all_combinations_of_the_axes(params, parts, typed, lines):
     assert [" ".join(line) for line in expand(params, parts, typed)] == lines
+
+
+def test_single_values_of_a_line_do_not_multiply_its_combinations(monkeypatch):
+    combined = []
+    monkeypatch.setattr(axes, "product", lambda *all_: combined.append(all_) or product(*all_))
+    line = for_sweeper(["-m", *(f"option{number}=1" for number in range(12)), "seed=1,2"])
+    assert len(expand({}, [], line[1:])) == 2
+    assert [len(values) for values in combined[0]] == [1] * 12 + [2]
 
 
 @pytest.mark.parametrize(

@@ -405,7 +405,7 @@ def spoiled(models: Path, here: Path, case: str) -> str:
         ("code", "hf=code: it needs custom code, which lmkit does not run"),
         ("layers", "hf=layers: the weights of GPT2LMHeadModel lack transformer.h.2."),
         ("config", "hf=config holds no config.json: give a folder that save_pretrained wrote"),
-        ("words", "hf=words: "),
+        ("words", "hf=words: the model comes without a tokenizer"),
     ],
 )
 def test_a_folder_that_cannot_be_read_is_refused_in_one_line(case, expected, models, here, refused):

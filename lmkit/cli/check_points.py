@@ -15,7 +15,7 @@ import numpy as np
 from lmkit.data.corpus import TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.definition import RunDefinition, define
+from lmkit.experiment.definition import RunDefinition, check_plain_options, define
 from lmkit.experiment.model_size import model_without_weights
 from lmkit.experiment.objects import make_callbacks, make_data, require_fit, try_rest
 from lmkit.runs.folder import RunFolder
@@ -38,20 +38,23 @@ class Checker:
     def check(self, config: Config) -> str:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
         # one point stands for all that differ only in what is made separately
-        others = {key: value for key, value in config.items() if key not in (*_KINDS, "windows")}
+        check_plain_options(config)  # the seed's too
+        apart = (*_KINDS, "windows", "seed")
+        others = {key: value for key, value in config.items() if key not in apart}
         run: RunDefinition = self._once("others", others, lambda: define(config, self._has_gpu))
 
         def with_model() -> None:
             make_callbacks(config, model_without_weights(config, 2))
 
-        together = [config[name] for name in ("data", "windows", "module", "trunk")]
-        self._once("together", together, lambda: require_fit(config, run.source))
+        # of these three the classes must fit; each is made below
+        kinds = [_target(config[name]) for name in ("windows", "module", "trunk")]
+        self._once("together", [config["data"], kinds], lambda: require_fit(config, run.source))
         # no optimizer is refused because of the trunk: each is made once, not each pair
-        for apart in ("trunk", "optimizer"):
-            sections = {name: config[name] for name in _WITH_MODEL if name != apart}
-            self._once(f"model, but for its {apart},", sections, with_model)
+        for other in ("trunk", "optimizer"):
+            sections = {name: config[name] for name in _WITH_MODEL if name != other}
+            self._once(f"model, but for its {other},", sections, with_model)
         self._once("rest", [config[name] for name in _WITHOUT_MODEL], lambda: try_rest(config))
-        self._once("windows", [config["windows"], config["seed"]], lambda: _check_windows(config))
+        self._once("windows", config["windows"], lambda: _check_windows(config))
         named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
         return RunFolder.of(config["runs_dir"], config["name"], named).path.name
 
@@ -60,6 +63,10 @@ class Checker:
         if key not in self._seen:
             self._seen[key] = work()
         return self._seen[key]
+
+
+def _target(section: Any) -> Any:
+    return section.get("_target_") if isinstance(section, dict) else section
 
 
 def _check_windows(config: Config) -> None:

@@ -154,10 +154,12 @@ def config_reader() -> ConfigReader:
     def explain(error: Exception, line: Sequence[str]) -> str:
         return in_one_line(error, [*own, *line]) or str(error)
 
+    known: dict[str, Any] = {}  # corpora
+
     def run_folder(config: dict[str, Any], has_gpu: bool | None) -> RunFolder:
         from lmkit.experiment.definition import define
 
-        return define(config, has_gpu).folder
+        return define(config, has_gpu, known).folder
 
     return ConfigReader(implied, plain_config, explain, run_folder)
 

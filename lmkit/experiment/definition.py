@@ -1,5 +1,6 @@
 """A run's identity and folder, found before any object is made and without torch."""
 
+import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -40,16 +41,24 @@ class RunDefinition:
     accelerator: str
 
 
-def define(config: dict[str, Any], has_gpu: bool | None = None) -> RunDefinition:
+def define(
+    config: dict[str, Any],
+    has_gpu: bool | None = None,
+    known: dict[str, tuple[Corpus, str]] | None = None,
+) -> RunDefinition:
     """Checks the options that no object checks, and finds the run's identity and folder.
 
     Args:
         config: the composed configuration as plain data.
         has_gpu: whether the machine that trains the run has a GPU; None: it is this one.
+        known: corpora and their fingerprints by their sections, so that many runs read each once.
     """
     check_plain_options(config)
-    source = make(config["data"], "data", Corpus)
-    sha256 = source.fingerprint()
+    known, section = {} if known is None else known, json.dumps(config["data"], sort_keys=True)
+    if section not in known:
+        source = make(config["data"], "data", Corpus)
+        known[section] = source, source.fingerprint()
+    source, sha256 = known[section]
     accelerator = _accelerator(config["trainer"], has_gpu)
     named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
     folder = RunFolder.of(config["runs_dir"], config["name"], named)

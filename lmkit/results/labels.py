@@ -39,7 +39,8 @@ def differing(runs: pd.DataFrame, options: Iterable[str]) -> list[str]:
     """The options whose value is not the same in all runs, those of the head first. An option that
     some runs lack, since their section is of another class, counts where the others differ in it.
     """
-    found = [o for o in options if runs[o].nunique(dropna=_is_of_a_class(runs, o)) > 1]
+    varied = [o for o in options if runs[o].nunique(dropna=False) > 1]
+    found = [o for o in varied if runs[o].nunique() > 1 or not _is_of_a_class(runs, o)]
     return sorted(found, key=lambda option: not option.startswith("head."))
 
 

@@ -265,6 +265,6 @@ def _header(columns: list[str]) -> str:
 
 def _number(cell: str) -> int | float:
     try:
-        return int(cell)
+        return float(cell) if "." in cell else int(cell)  # an exception takes longer
     except ValueError:
         return float(cell)

@@ -43,7 +43,8 @@ class Composer:
     ) -> None:
         self._loader, self._config_name = loader, config_name
         self._common, self._reader = list(common), reader
-        self._composed: dict[tuple[Line, tuple[str, ...]], DictConfig] = {}
+        # with the settings that stand in each
+        self._composed: dict[tuple[Line, tuple[str, ...]], tuple[DictConfig, Line]] = {}
         self._is_group: dict[str, bool] = {}
 
     def compose(self, line: Line) -> Config:
@@ -55,15 +56,18 @@ class Composer:
         settings = tuple(override for override in line if override not in choices)
         key = choices, tuple(override.partition("=")[0] for override in settings)
         if key in self._composed:
-            for override in settings:
-                OmegaConf.update(self._composed[key], option_of(override), read(override).value())
+            composed, before = self._composed.pop(key)  # which a value that is refused spoils
+            pairs = enumerate(zip(before, settings, strict=True))
+            first = next((i for i, (old, new) in pairs if old != new), len(settings))
+            for override in settings[first:]:  # a later one may be inside an earlier one
+                OmegaConf.update(composed, option_of(override), read(override).value())
         else:
             overrides = [*self._common, *line]
             composed = self._loader.load_configuration(self._config_name, overrides, RunMode.RUN)
             with open_dict(composed):  # not a masked copy, which would lose the options' types
                 del composed["hydra"]
-            self._composed[key] = composed
-        config = self._reader.to_plain(self._composed[key])
+        self._composed[key] = composed, settings
+        config = self._reader.to_plain(composed)
         return config | {"name": name_with_head(config["name"], line)}
 
     def _is_hydras(self, override: str) -> bool:

@@ -72,8 +72,17 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
     """
 
     @cache
-    def usual(*kind: Any) -> tuple[float, float] | None:
-        return _usual_of_points(standings, *kind) or _usual_of_others(sweep.runs_dir, *kind)
+    def others(experiment: str) -> list[tuple[str, Result]]:
+        found = []
+        for folder, result in finished_runs(sweep.runs_dir, experiment):
+            with suppress(UserError):
+                found.append((text_key(folder.read_config()), result))
+        return found
+
+    @cache
+    def usual(experiment: str, *kind: Any) -> tuple[float, float] | None:
+        of_points = _usual_of_points(standings, experiment, *kind)
+        return of_points or _usual_of_others(others(experiment), *kind)
 
     left = [each for each in standings if not each.is_finished]
     seconds: list[float] = []  # of those that are known
@@ -167,16 +176,12 @@ def _usual_of_points(
 
 
 def _usual_of_others(
-    runs_dir: Path, experiment: str, max_epochs: int | None, text: str | None
+    finished: Sequence[tuple[str, Result]], max_epochs: int | None, text: str | None
 ) -> tuple[float, float] | None:
-    seconds, epochs = [], []
-    for folder, result in finished_runs(runs_dir, experiment):
-        with suppress(UserError):
-            # None: of a sweep of an earlier version
-            if text is None or text == text_key(folder.read_config()):
-                seconds.append(result.cost.get("seconds_per_epoch"))
-                if result.budget.max_epochs == max_epochs:
-                    epochs.append(result.budget.epochs)
+    # None: of a sweep of an earlier version
+    alike = [result for key, result in finished if text in (None, key)]
+    epochs = [each.budget.epochs for each in alike if each.budget.max_epochs == max_epochs]
+    seconds = [each.cost.get("seconds_per_epoch") for each in alike]
     return _medians(seconds, epochs, max_epochs)
 
 

@@ -9,7 +9,8 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import entry as cli
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import Corpus, TextCorpus
+from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import make
 from lmkit.fixed_trunk import composition
 from lmkit.runs.identity import identity
@@ -91,6 +92,26 @@ def test_nt_vs_et_with_n_as_published_is_one_run_a_head_corpus_and_trigger():
     published = lines_of("nt_vs_et", "trigger.n=5")
     assert len(published) == 24
     assert all(("trigger.n=5" in line) == line[0].endswith("_nt") for line in published)
+
+
+def test_a_value_that_is_refused_changes_no_other_point(composer):
+    lines = [("seed=1", "max_epochs=3"), ("seed=2", "max_epochs=${none}")]
+    first = composer.compose(lines[0])
+    with pytest.raises(UserError, match="none"):
+        composer.compose(lines[1])
+    assert composer.compose(lines[0]) == first
+
+
+def test_runs_on_one_text_read_it_once(composer, tmp_path, monkeypatch):
+    read, fingerprint = [], TextCorpus.fingerprint
+    monkeypatch.setattr(
+        TextCorpus, "fingerprint", lambda self: read.append(self) or fingerprint(self)
+    )
+    reader = cli.config_reader()
+    for seed in ("seed=1", "seed=2"):
+        line = ("experiment=penn_softmax", corpora(tmp_path), seed)
+        reader.run_folder(composer.compose(line), False)
+    assert len(read) == 1
 
 
 def corpora(folder) -> str:

@@ -1,6 +1,7 @@
 """The primary contrasts of rules.md: over seeds, and over the text that they are measured on."""
 
 from collections.abc import Callable, Iterator
+from itertools import permutations
 from pathlib import Path
 from typing import Any
 
@@ -56,12 +57,26 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
     return table.assign(p_holm=p_holm)  # over those not trained yet too
 
 
-def over_trunks(runs: pd.DataFrame, *pairs: tuple[str, str]) -> dict[str, str]:
-    """Secondary contrasts over trunks trained with Softmax: the intervals, by `a − b`."""
-    table = contrasts(runs, rules() | {"primary": {"fixed_to_end": pairs}})
-    of_trunks = table[table["trunk"] == "penn_subwords"].set_index("contrast")
-    values = of_trunks[["difference", "low", "high"]]
-    return {str(pair): interval(*row, 2) for pair, row in values.iterrows()}
+def over_trunks(runs: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """Secondary contrasts over trunks, of heads until valid stops: by the trunks' kind as templates
+    call it and by `a − b`, the difference in per cent of Softmax's test perplexity, else of b's,
+    with Student's paired 95 % interval.
+    """
+    rule = rules()
+    best = at_best_rate(runs.query(rule["sweeps"]["fixed_to_end"]["runs"]))
+    fresh = best[best["seed"].isin(rule["fresh"])]
+    found: dict[str, dict[str, str]] = {}
+    for name, (trunk, _) in SETTINGS.items():
+        alike = fresh[fresh["trunk_name"].map(kind_of) == kind_of(trunk)]
+        test = alike.pivot_table("test_ppl", "trunk_name", "label")
+        for a, b in permutations(test, 2):
+            base = 100 / test["Softmax" if a == "Softmax" else b]
+            row = paired(*((base * test[head]).dropna().to_dict() for head in (a, b)))
+            if row:
+                places = 1 if abs(row.difference) > 0.1 else 2
+                percent = interval(row.difference, row.low, row.high, places)
+                found.setdefault(name, {})[f"{a} − {b}"] = percent
+    return found
 
 
 def _samples(

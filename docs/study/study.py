@@ -41,8 +41,7 @@ BEGINS, ENDS = "<!-- docs/study/first_screen.template -->\n", "<!-- end -->\n"
 def written(kept: pd.DataFrame) -> dict[Path, str]:
     """The texts and the figures of these runs, by the files that have them."""
     known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
-    curve = "learnt curve"
-    known["over_trunks"] = over_trunks(kept, (curve, "Softmax"), (curve, "LMS-PLIF"))
+    known["over_trunks"] = over_trunks(kept)
     return {
         FOLDER / "figures/heads.svg": by_head(kept),
         FOLDER / "figures/used_rank.svg": by_used_rank(kept),

@@ -12,7 +12,7 @@ import study
 import texts
 import torch
 import yaml
-from contrasts import contrasts
+from contrasts import contrasts, over_trunks
 from learnt_curve import SLOPES, LearntCurve
 from scipy.stats import t as students_t
 from scipy.stats import ttest_ind
@@ -126,7 +126,7 @@ def test_primary_contrasts_are_of_fresh_seeds_at_the_best_pair_of_rates(head, tm
     assert (row["text_low"], row["text_high"]) == (0, 0)  # the same losses for all
 
 
-def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head):
+def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head, monkeypatch):
     """By hand: differences of −3 (the mean over two seeds), −2 and −4, mean −3, SE 1/√3, 2 df.
 
     A further trunk has the rate that the first one chose, and no seed that chooses.
@@ -141,7 +141,8 @@ def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head):
             seeds = [(0.03, 142 + i, 25.0) for i in range(len(values))]
             parts.append(head(*seeds).assign(test_ppl=values, trunk_name=trunk, label=label))
         parts.append(head((0.03, 141, 25.0)).assign(test_ppl=9.0, trunk_name="awd-1", label=label))
-    seeds, trunks = contrasts(pd.concat(parts, ignore_index=True), rule).to_dict("records")
+    runs = pd.concat(parts, ignore_index=True)
+    seeds, trunks = contrasts(runs, rule).to_dict("records")
     assert (seeds["trunk"], seeds["sample"]) == ("awd-1", "2 seeds")
     assert (trunks["trunk"], trunks["sample"]) == ("awd", "3 trunks")
     half = students_t.ppf(0.975, 2) / np.sqrt(3)
@@ -151,6 +152,13 @@ def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head):
     assert trunks["p"] == pytest.approx(p)
     assert trunks["p_holm"] == pytest.approx(2 * p)  # the smaller of two
     assert seeds["p_holm"] == pytest.approx(max(seeds["p"], 2 * p))
+
+    # in per cent of Softmax's 4.5, 5 and 8: −66.7, −40 and −50
+    monkeypatch.setattr("contrasts.rules", lambda: rule | {"sweeps": {"fixed_to_end": of_sweep}})
+    monkeypatch.setattr("contrasts.SETTINGS", {"softmax": ("awd-1", "")})
+    half = students_t.ppf(0.975, 2) * np.std([-200 / 3, -40, -50], ddof=1) / np.sqrt(3)
+    percent = f"−52.2 (−{52.2222 + half:.1f} … −{52.2222 - half:.1f})"
+    assert over_trunks(runs)["softmax"]["GSS − Softmax"] == percent
 
 
 def test_the_rules_name_sweeps_that_are_there():

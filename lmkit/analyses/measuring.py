@@ -166,8 +166,10 @@ def _require_no_other_model(
         if checkpoint.is_local and model.get("is_local", True):
             # what is no folder any more may have been moved
             is_other = Path(other).is_dir() and not Path(other).samefile(place)
-        if not is_other and weights is not None and model.get("weights", weights) != weights:
-            is_other, other = True, f"other weights at {other}"
+        known = model.get("weights")
+        if not is_other and None not in (weights, known) and known != weights:
+            of_it = "other weights at" if checkpoint.is_local else "another commit of"
+            is_other, other = True, f"{of_it} {other}"
         if is_other:
             raise UserError(
                 f"{folder.path} holds what was measured of {other}: give {place} another folder "

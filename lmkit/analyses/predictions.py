@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -161,8 +162,12 @@ class Predictions(Analysis):
         contexts += at_positions(tokens, self.positions)
         for text in self.texts:
             # within a line, or where one begins: whichever comes first
-            forms = dict.fromkeys((reader.tokenizer.within_line(text), text))
-            found = [by_text(tokens, reader.tokenizer.ids("texts", form), text) for form in forms]
+            tokenizer, within = reader.tokenizer, reader.tokenizer.within_line(text)
+            found = [by_text(tokens, tokenizer.ids("texts", within), text)]
+            if within != text:
+                with suppress(UserError):  # no token ends a line
+                    after = tokenizer.line_end()
+                    found.append(by_text(tokens, tokenizer.ids("texts", text), text, after))
             contexts.append(min(found, key=lambda each: each.position or len(tokens)))
         drawn = random_positions(tokens, self.random, self.seed)
         contexts += [Context(f"random {position}", "random", position) for position in drawn]
@@ -256,13 +261,21 @@ def at_positions(tokens: np.ndarray, positions: Sequence[int]) -> list[Context]:
     return [Context(f"position {position}", "position", position) for position in positions]
 
 
-def by_text(tokens: np.ndarray, words: Sequence[int], text: str) -> Context:
+def by_text(
+    tokens: np.ndarray, words: Sequence[int], text: str, after: int | None = None
+) -> Context:
     """The context after a text's first occurrence in the split, or after the text alone if there is
-    none."""
+    none.
+
+    Args:
+        after: the token before it, unless it begins the split; None: any.
+    """
     if len(words) < len(tokens):
         windows = np.lib.stride_tricks.sliding_window_view(tokens, len(words))
         (starts,) = np.nonzero((windows == np.asarray(words)).all(axis=1))
         starts = starts[starts + len(words) < len(tokens)]  # a word must follow
+        if after is not None:
+            starts = starts[(starts == 0) | (tokens[starts - 1] == after)]
         if len(starts):
             return Context(f"text: {text}", "text", int(starts[0]) + len(words))
     return Context(f"text: {text}", "text", None, tuple(words))

@@ -153,7 +153,7 @@ class DialogueCorpus(Corpus):
                     f"a tab between them, dialogue, speaker and words, but this line has "
                     f"{len(columns)}"
                 )
-            if "\r" in line.rstrip("\r"):
+            if "\t" in line.rstrip("\r").partition("\r")[2]:  # of another utterance
                 raise UserError(
                     f"{self.files.path(split)}, line {number}: it has a carriage return inside; "
                     f"lines must end in \\n or \\r\\n"

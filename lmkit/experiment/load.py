@@ -135,7 +135,7 @@ def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any
     """
     if data_root is None:
         was, now = config["data"].get("root"), os.environ.get("LMKIT_DATA")
-        is_there = was is None or Path(was).exists()
+        is_there = was is None or Path(str(was)).expanduser().exists()
         if is_there or now is None or not (Path(now) / config["data"]["name"]).is_dir():
             return config
         data_root = now

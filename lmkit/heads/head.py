@@ -76,7 +76,7 @@ class HeadParts:
             ) from error
         if found != shape:
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
-        if logits_nV._version:
+        if not logits_nV.is_inference() and logits_nV._version:
             raise UserError(f"head.transform={name} changes its input: leave out inplace=true")
 
 

@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import glob
 import json
 import re
 import time
@@ -256,7 +257,9 @@ class SweepFolder:
     def forget_failures(self, point: Point) -> None:
         """Removes the records of a point's failed attempts, the last first: what is left if this
         process is killed has no gap."""
-        for file in reversed(self._failures(point)):
+        # those behind a gap, too, which an attempt that failed meanwhile may have left
+        files = (self.path / "failures").glob(f"{glob.escape(point.run)}.*.json")
+        for file in sorted(files, key=lambda file: int(file.suffixes[-2][1:]), reverse=True):
             file.unlink(missing_ok=True)
 
     def failure(self, point: Point) -> Failure | None:

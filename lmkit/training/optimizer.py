@@ -53,12 +53,12 @@ def learning_rate(factory: OptimizerFactory) -> float:
     one = nn.Parameter(torch.zeros(1, device="cpu"))
     try:
         made = factory([{"params": [("one", one)]}])
+        (group,) = made.param_groups
     except (TypeError, ValueError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
     for kind, reason in _UNFIT.items():
         if isinstance(made, kind):
             raise UserError(f"optimizer={kind.__name__} cannot be taken: {reason}")
-    (group,) = made.param_groups
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     return float(group["lr"])

@@ -104,6 +104,12 @@ def test_a_corpus_that_was_moved_is_looked_for_where_corpora_are_now(tmp_path, m
     assert with_data_in(None, of_run)["data"]["root"] == str(tmp_path)
     (tmp_path / "before").mkdir()
     assert with_data_in(None, of_run) == of_run
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for root in ("~/before", 2026):  # a number is a folder's name too
+        of_run["data"]["root"] = root
+        (tmp_path / "2026").mkdir(exist_ok=True)
+        assert with_data_in(None, of_run) == of_run
 
 
 def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):

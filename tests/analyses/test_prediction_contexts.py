@@ -58,11 +58,21 @@ def test_a_text_is_found_where_it_first_occurs():
     assert by_text(TOKENS[:5], [2, 0, 1], "c a b").position is None
 
 
-@pytest.mark.parametrize(("begins", "position"), [([0], 1), ([1, 1], 2), ([2, 2], 2)])
-def test_a_text_is_found_at_the_beginning_of_a_line_too(begins, position):
-    """Whose tokens may be others there."""
-    forms = {" x": [1], "x": begins}
-    tokenizer = SimpleNamespace(within_line=" {}".format, ids=lambda _, text: forms[text])
+@pytest.mark.parametrize(
+    ("within", "begins", "position"),
+    [
+        ([1], [0], 1),
+        ([1, 1, 2], [0, 1, 1], 6),
+        ([1], [2, 2], 2),
+        ([2], [1], 3),  # that 1 is within a word
+    ],
+)
+def test_a_text_is_found_at_the_beginning_of_a_line_too(within, begins, position):
+    """Whose tokens may be others there. Lines end in 2."""
+    forms = {" x": within, "x": begins}
+    tokenizer = SimpleNamespace(
+        within_line=" {}".format, ids=lambda _, text: forms[text], line_end=lambda: 2
+    )
     reader = SimpleNamespace(tokens=TOKENS, vocabulary=VOCABULARY, tokenizer=tokenizer)
     asked = SimpleNamespace(published=False, positions=[], texts=["x"], random=0, seed=1)
     (context,) = Predictions._contexts(asked, reader)

@@ -95,7 +95,7 @@ def test_what_decides_the_words_decides_the_fingerprint(folder):
     [
         ("1\tA", "train.tsv, line 2: an utterance has three columns with a tab between them"),
         ("1\tA\tHi\r1\tB\tHi", "train.tsv, line 2: it has a carriage return inside"),
-        ("2\tA\tx", "train.tsv holds no response: no dialogue in it has two utterances"),
+        ("2\tA\tx\ry", "train.tsv holds no response: no dialogue in it has two utterances"),
     ],
 )
 def test_bad_files_are_named(tmp_path, line, expected):

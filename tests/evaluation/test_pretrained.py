@@ -496,16 +496,19 @@ def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
     (here / "a/final").rename(here / "c")
     (here / "c").rename(here / "b/final/final")
     lmkit("rank", "hf=b/final/final", text, "contexts=20")
-    (found,) = (here / "pretrained/final/analysis").glob("rank_*.json")
     file = here / "b/final/final/model.safetensors"
     weights = load_file(file)
     weights["transformer.wpe.weight"] += 1
     save_file(weights, file, {"format": "pt"})
     line = ("truncation", "hf=b/final/final", text, "contexts=20")
     assert refused(*line).startswith("pretrained/final holds what was measured of other weights at")
-    stored = parse_json(found.read_bytes())
-    stored["pretrained"] |= {"hf": "someone/final", "is_local": False}
-    found.write_bytes(checked_json(stored))
+    for changed in ({"weights": None}, {"hf": "someone/final", "is_local": False}):
+        for found in (here / "pretrained/final/analysis").glob("*.json"):
+            stored = parse_json(found.read_bytes())
+            stored["pretrained"] |= changed
+            found.write_bytes(checked_json(stored))
+        if "weights" in changed:  # which are not known
+            lmkit(*line)
     assert refused(*line).startswith("pretrained/final holds what was measured of someone/final: ")
 
 

@@ -296,6 +296,11 @@ def test_a_transform_may_have_a_parameter_a_word():
     assert curve.tolist() == [-1.25, 2.5]  # of the word in the middle
 
 
+def test_a_head_is_made_where_nothing_is_differentiated():
+    with torch.inference_mode():
+        assert made(SingleContext(6), Temperature(11), 11).transform.scale_V.shape == (11,)
+
+
 def test_a_transform_that_fails_on_logits_is_refused_in_one_line():
     expected = r"head\.transform=Temperature fails on logits of shape \(3, 11\): The s"
     with pytest.raises(UserError, match=expected) as error:

@@ -43,6 +43,9 @@ def test_failures_that_are_half_forgotten_have_no_gap(sweep: SweepFolder) -> Non
             sweep.forget_failures(point)
     assert (failure := sweep.failure(point)) is not None
     assert failure.attempts == 2
+    (sweep.path / "failures" / f"{point.run}.1.json").unlink()  # as if another had come meanwhile
+    sweep.save()
+    assert list((sweep.path / "failures").iterdir()) == []
 
 
 def test_a_batch_adds_to_those_before(sweep: SweepFolder) -> None:

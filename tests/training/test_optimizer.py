@@ -4,6 +4,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch import nn
 
 from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtape import Mixtape
@@ -72,6 +73,14 @@ def test_options_are_those_of_pytorchs_own():
 def test_a_bad_value_names_its_option(option, value, named):
     with pytest.raises(UserError, match=named):
         learning_rate(partial(AdamW, **OPTIONS | {option: value}))
+
+
+def test_an_optimizer_that_adds_groups_is_refused():
+    def two_groups(params):
+        return torch.optim.SGD([*params, {"params": [("two", nn.Parameter(torch.zeros(1)))]}])
+
+    with pytest.raises(UserError, match="optimizer: too many values to unpack"):
+        learning_rate(two_groups)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])

@@ -154,7 +154,7 @@ def config_reader() -> ConfigReader:
     def explain(error: Exception, line: Sequence[str]) -> str:
         return in_one_line(error, [*own, *line]) or str(error)
 
-    known: dict[str, Any] = {}  # corpora
+    known: dict[str, Any] = {}  # the corpora that `define` has read
 
     def run_folder(config: dict[str, Any], has_gpu: bool | None) -> RunFolder:
         from lmkit.experiment.definition import define

@@ -12,18 +12,15 @@ from typing import Any
 
 import numpy as np
 
-from lmkit.data.corpus import TextSplits
+from lmkit.data.corpus import Corpus, TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.definition import RunDefinition, check_plain_options, define
+from lmkit.experiment.definition import define
 from lmkit.experiment.model_size import model_without_weights
 from lmkit.experiment.objects import make_callbacks, make_data, require_fit, try_rest
-from lmkit.runs.folder import RunFolder
-from lmkit.runs.identity import identity
 
 Config = dict[str, Any]
 
-_KINDS = ("trunk", "head", "module", "objective", "optimizer", "schedule", "trigger")
 _WITH_MODEL = ("trunk", "head", "module", "objective", "optimizer", "schedule", "callbacks")
 _WITHOUT_MODEL = ("trigger", "stopping", "callbacks", "logger", "conclusion", "trainer")
 
@@ -33,15 +30,12 @@ class Checker:
 
     def __init__(self, has_gpu: bool | None) -> None:
         self._has_gpu = has_gpu
-        self._seen: dict[str, Any] = {}
+        self._corpora: dict[str, tuple[Corpus, str]] = {}
+        self._seen: set[str] = set()
 
     def check(self, config: Config) -> str:
         """The name of the run's folder. Raises: UserError for what training would refuse."""
-        # one point stands for all that differ only in what is made separately
-        check_plain_options(config)  # the seed's too
-        apart = (*_KINDS, "windows", "seed")
-        others = {key: value for key, value in config.items() if key not in apart}
-        run: RunDefinition = self._once("others", others, lambda: define(config, self._has_gpu))
+        run = define(config, self._has_gpu, self._corpora)
 
         def with_model() -> None:
             make_callbacks(config, model_without_weights(config, 2))
@@ -55,14 +49,13 @@ class Checker:
             self._once(f"model, but for its {other},", sections, with_model)
         self._once("rest", [config[name] for name in _WITHOUT_MODEL], lambda: try_rest(config))
         self._once("windows", config["windows"], lambda: _check_windows(config))
-        named = identity(config, run.data_sha256, "cuda" if run.accelerator == "gpu" else "cpu")
-        return RunFolder.of(config["runs_dir"], config["name"], named).path.name
+        return run.folder.path.name
 
-    def _once(self, what: str, section: object, work: Callable[[], Any]) -> Any:
+    def _once(self, what: str, section: object, check: Callable[[], object]) -> None:
         key = f"{what} {json.dumps(section, sort_keys=True)}"
         if key not in self._seen:
-            self._seen[key] = work()
-        return self._seen[key]
+            check()
+            self._seen.add(key)
 
 
 def _target(section: Any) -> Any:

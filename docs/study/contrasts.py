@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from rules import kind_of, rules
-from texts import AT_30, SETTINGS, at_best_rate, interval, markdown, read
+from texts import AT_30, SETTINGS, at_best_rate, in_percent, interval, markdown, read
 
 from lmkit.experiment.load import load_run
 from lmkit.measures.contexts import with_bar
@@ -59,8 +59,7 @@ def contrasts(runs: pd.DataFrame, rule: dict[str, Any]) -> pd.DataFrame:
 
 def over_trunks(runs: pd.DataFrame) -> dict[str, dict[str, str]]:
     """Secondary contrasts over trunks, of heads until valid stops: by the trunks' kind as templates
-    call it and by `a − b`, the difference in per cent of Softmax's test perplexity, else of b's,
-    with Student's paired 95 % interval.
+    call it, the difference of test perplexity in per cent with Student's paired 95 % interval.
     """
     rule = rules()
     best = at_best_rate(runs.query(rule["sweeps"]["fixed_to_end"]["runs"]))
@@ -70,12 +69,10 @@ def over_trunks(runs: pd.DataFrame) -> dict[str, dict[str, str]]:
         alike = fresh[fresh["trunk_name"].map(kind_of) == kind_of(trunk)]
         test = alike.pivot_table("test_ppl", "trunk_name", "label")
         for a, b in permutations(test, 2):
-            base = 100 / test["Softmax" if a == "Softmax" else b]
-            row = paired(*((base * test[head]).dropna().to_dict() for head in (a, b)))
+            row = paired(*((100 * test[head] / test[b]).dropna().to_dict() for head in (a, b)))
             if row:
-                places = 1 if abs(row.difference) > 0.1 else 2
-                percent = interval(row.difference, row.low, row.high, places)
-                found.setdefault(name, {})[f"{a} − {b}"] = percent
+                percent = in_percent(a, b, row.difference, row.low, row.high)
+                found.setdefault(name, {}).update(percent)
     return found
 
 

@@ -104,7 +104,6 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         for what in ("lowest", "press", "effective")
     )
     softmax = sorted(int(known["effective"][name]["Softmax"]) for name in SETTINGS)
-    own = kept["test_ppl"].to_dict()
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
     on_softmax = kept[kept["trunk_name"] == SETTINGS["softmax"][0]]
@@ -113,10 +112,11 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
         "softmax_effective_ranks": f"{softmax[0]} to {softmax[-1]}",
         "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
-        "own": {name: f"{own[trunk]:.2f}" for name, (trunk, _) in SETTINGS.items() if trunk in own},
+        "test_of": {name: f"{ppl:.2f}" for name, ppl in kept["test_ppl"].items()},
         "settings": settings_table(known),
         "published": _published(),
-        "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60]),
+        "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], "valid_ppl"),
+        "rank_by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], PRESS),
         "by_slopes": _by_slopes(on_softmax[on_softmax["max_epochs"] == 60]),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(table[table["trunk_of"].notna()]),
@@ -199,7 +199,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     `at_30_higher`; with the tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
-    ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs)
+    ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
     on_both = fresh(runs).pivot_table("test_ppl", ["label", "rate", "seed"], "device_kind")
     higher = 100 * (on_both["cpu"] / on_both["cuda"] - 1).dropna()
     is_layer = runs["label"] == "tanh layer (83)"
@@ -251,15 +251,17 @@ def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:
     return [parse_json(file.read_bytes()) for file in files if file.exists()]
 
 
-def _by_rate(runs: pd.DataFrame) -> dict[str, str]:
-    """By head, valid perplexity with the first seed, of LMS-PLIF at the best rate of its slopes."""
+def _by_rate(runs: pd.DataFrame, column: str) -> dict[str, str]:
+    """By head, a column at each rate with the first seed, of LMS-PLIF at its slopes' best rate."""
     first = runs[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
     of_slopes = first[RATES[1]].fillna(0)
     best = of_slopes.groupby(first["label"]).transform("first")
     first = first[of_slopes == best].sort_values("rate")
+    places = 0 if column == PRESS else 2
     return {
         str(head): ", ".join(
-            f"{ppl:.2f} at {rate:g}" for rate, ppl in zip(of["rate"], of["valid_ppl"], strict=True)
+            f"{value:.{places}f} at {rate:g}"
+            for rate, value in zip(of["rate"], of[column], strict=True)
         )
         for head, of in first.groupby("label")
     }
@@ -287,6 +289,13 @@ def interval(mean: float, low: float, high: float, places: int) -> str:
     """`−0.44 (−0.49 … −0.38)`; of one seed there is no interval."""
     text = decimal(mean, places)
     return text if np.isnan(low) else f"{text} ({decimal(low, places)} … {decimal(high, places)})"
+
+
+def in_percent(a: str, b: str, mean: float, low: float, high: float) -> dict[str, str]:
+    """`a − b` in per cent of b's, and how far `a below b` is."""
+    places = 1 if abs(mean) > 0.1 else 2
+    below = interval(-mean, -high, -low, places)
+    return {f"{a} − {b}": interval(mean, low, high, places), f"{a} below {b}": below}
 
 
 def _label(row: pd.Series[Any]) -> str:
@@ -318,22 +327,19 @@ def _of_setting(runs: pd.DataFrame) -> dict[str, dict[str, Any]]:
 
 def _of_pairs(runs: pd.DataFrame) -> tuple[dict[str, dict[str, Any]], dict[str, float]]:
     """By `MoC − Softmax`, the `minus` in perplexity, the same in `percent`, and by head the end of
-    the interval that is `lowest`; by `MoC, Softmax`, Welch's p.
+    the interval less Softmax that is `lowest`, in per cent; by `MoC, Softmax`, Welch's p.
     """
     heads = {str(head): of["test_ppl"] for head, of in runs.groupby("label")}
-    test = {head: ppl.mean() for head, ppl in heads.items()}
     found: dict[str, dict[str, Any]] = {key: {} for key in ("minus", "percent", "lowest")}
     p = {}
     for a, b in permutations(heads, 2):
         of = difference(heads[a], heads[b])
         mean, low, high = of[:3]
-        base = test["Softmax"] if "Softmax" in (a, b) else test[b]
-        pair = f"{a} − {b}"
-        found["minus"][pair] = interval(mean, low, high, 2 if abs(mean) > 0.1 else 3)
-        percent = 100 * np.array([mean, low, high]) / base
-        found["percent"][pair] = interval(*percent, 1 if abs(percent[0]) > 0.1 else 2)
+        found["minus"][f"{a} − {b}"] = interval(mean, low, high, 2 if abs(mean) > 0.1 else 3)
+        percent = 100 * np.array([mean, low, high]) / heads[b].mean()
+        found["percent"] |= in_percent(a, b, *percent)
         if b == "Softmax":
-            found["lowest"][a] = 100 * low / base
+            found["lowest"][a] = percent[1]
         if a < b:
             p[f"{a}, {b}"] = of.p_welch
     return found, p

@@ -153,12 +153,24 @@ def test_contrasts_over_trunks_pair_what_two_heads_have_on_the_same_trunk(head, 
     assert trunks["p_holm"] == pytest.approx(2 * p)  # the smaller of two
     assert seeds["p_holm"] == pytest.approx(max(seeds["p"], 2 * p))
 
-    # in per cent of Softmax's 4.5, 5 and 8: −66.7, −40 and −50
+    # in per cent of Softmax's 4.5, 5 and 8: −66.7, −40 and −50, and of GSS's 1.5, 3 and 4
     monkeypatch.setattr("contrasts.rules", lambda: rule | {"sweeps": {"fixed_to_end": of_sweep}})
     monkeypatch.setattr("contrasts.SETTINGS", {"softmax": ("awd-1", "")})
+    told = over_trunks(runs)["softmax"]
     half = students_t.ppf(0.975, 2) * np.std([-200 / 3, -40, -50], ddof=1) / np.sqrt(3)
-    percent = f"−52.2 (−{52.2222 + half:.1f} … −{52.2222 - half:.1f})"
-    assert over_trunks(runs)["softmax"]["GSS − Softmax"] == percent
+    assert told["GSS − Softmax"] == f"−52.2 (−{52.2222 + half:.1f} … −{52.2222 - half:.1f})"
+    assert told["GSS below Softmax"] == f"52.2 ({52.2222 - half:.1f} … {52.2222 + half:.1f})"
+    assert told["Softmax − GSS"].startswith("122.2 (")
+    assert told["Softmax below GSS"].startswith("−122.2 (")
+
+
+def test_per_cent_are_of_the_head_that_is_named_last():
+    ppl = {"label": ["Softmax", "layer", "MoS"], "test_ppl": [10.0, 5.0, 8.0]}
+    percent = texts._of_pairs(pd.DataFrame(ppl))[0]["percent"]
+    assert percent["layer − MoS"] == "−37.5"
+    assert percent["MoS − layer"] == "60.0"
+    assert percent["layer below MoS"] == "37.5"
+    assert percent["Softmax − layer"] == "100.0"
 
 
 def test_the_rules_name_sweeps_that_are_there():

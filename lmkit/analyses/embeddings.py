@@ -7,6 +7,7 @@ Shapes: V vocabulary, E embedding.
 """
 
 import math
+import os
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -80,7 +81,7 @@ class Embeddings(Analysis):
     def __init__(self, *, benchmarks: str | None) -> None:
         if benchmarks is not None:
             require_folder("benchmarks", benchmarks)
-        self.benchmarks = None if benchmarks is None else Path(benchmarks).expanduser()
+        self.benchmarks = None if benchmarks is None else Path(os.path.expanduser(benchmarks))
 
     def measure(self, subject: Subject) -> Recorded:
         model, data = subject.language_model
@@ -178,5 +179,5 @@ def _read(path: Path) -> list[WordPair]:
 
 def _beside_the_corpus(config: Mapping[str, Any]) -> Path | None:
     root = config["data"].get("root")
-    folder = None if root is None else Path(root).expanduser() / "word_similarity"
+    folder = None if root is None else Path(os.path.expanduser(root)) / "word_similarity"
     return folder if folder is not None and folder.is_dir() else None

@@ -7,8 +7,7 @@ is the index in a split of the word to be predicted.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -165,9 +164,7 @@ class Predictions(Analysis):
             tokenizer, within = reader.tokenizer, reader.tokenizer.within_line(text)
             found = [by_text(tokens, tokenizer.ids("texts", within), text)]
             if within != text:
-                with suppress(UserError):  # no token ends a line
-                    after = tokenizer.line_end()
-                    found.append(by_text(tokens, tokenizer.ids("texts", text), text, after))
+                found.append(by_text(tokens, tokenizer.ids("texts", text), text, tokenizer.text))
             contexts.append(min(found, key=lambda each: each.position or len(tokens)))
         drawn = random_positions(tokens, self.random, self.seed)
         contexts += [Context(f"random {position}", "random", position) for position in drawn]
@@ -262,22 +259,24 @@ def at_positions(tokens: np.ndarray, positions: Sequence[int]) -> list[Context]:
 
 
 def by_text(
-    tokens: np.ndarray, words: Sequence[int], text: str, after: int | None = None
+    tokens: np.ndarray,
+    words: Sequence[int],
+    text: str,
+    decode: Callable[[list[int]], str] | None = None,
 ) -> Context:
     """The context after a text's first occurrence in the split, or after the text alone if there is
     none.
 
     Args:
-        after: the token before it, unless it begins the split; None: any.
+        decode: the text of tokens, for an occurrence that begins a line; None: any occurrence.
     """
     if len(words) < len(tokens):
         windows = np.lib.stride_tricks.sliding_window_view(tokens, len(words))
         (starts,) = np.nonzero((windows == np.asarray(words)).all(axis=1))
         starts = starts[starts + len(words) < len(tokens)]  # a word must follow
-        if after is not None:
-            starts = starts[(starts == 0) | (tokens[starts - 1] == after)]
-        if len(starts):
-            return Context(f"text: {text}", "text", int(starts[0]) + len(words))
+        for start in starts.tolist():
+            if not decode or not start or decode([int(tokens[start - 1])]).endswith("\n"):
+                return Context(f"text: {text}", "text", start + len(words))
     return Context(f"text: {text}", "text", None, tuple(words))
 
 

@@ -36,6 +36,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
     place = given["root"] or os.environ.get("LMKIT_DATA") or "data"
     require_folder("root", place)
-    root = Path(place).expanduser()
+    root = Path(os.path.expanduser(place))
     folder = download(corpus, root, SOURCES)
     print(f"{folder} is complete. To use it: export LMKIT_DATA={shlex.quote(str(root.resolve()))}")

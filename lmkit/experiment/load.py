@@ -134,11 +134,13 @@ def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any
     Raises: UserError for a corpus that lies in no folder.
     """
     if data_root is None:
-        was, now = config["data"].get("root"), os.environ.get("LMKIT_DATA")
-        is_there = was is None or Path(str(was)).expanduser().exists()
-        if is_there or now is None or not (Path(now) / config["data"]["name"]).is_dir():
+        data = config["data"]
+        folder = str(data.get("text", data).get("folder", "."))  # of a trunk's contexts its text's
+        roots = (data.get("root"), os.environ.get("LMKIT_DATA"))
+        was, now = (root and Path(os.path.expanduser(str(root)), folder) for root in roots)
+        if folder == "." or not now or not now.is_dir() or (was and was.exists()):
             return config
-        data_root = now
+        data_root = roots[1]
     if "root" not in config["data"]:
         raise UserError(f"data={config['data']['name']} has no folder: leave out data_root")
     return config | {"data": config["data"] | {"root": data_root}}

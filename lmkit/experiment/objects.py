@@ -215,6 +215,8 @@ def _require_sizes(section: Section, trunk: nn.Module) -> None:
             of_trunk = (trunk.emb_dim, trunk.hidden_dim, trunk.out_dim, trunk.num_layers)
             names = ("emb_dim", "hidden_dim", "out_dim", "num_layers")
             for name, theirs in zip(names, of_trunk, strict=True):
+                if name == "emb_dim" and not part["experts"][0]:
+                    continue  # the decoder's alone
                 if part[name] != theirs:
                     raise UserError(
                         f"{option}.{name} ({part[name]}) must be equal to trunk.{name} ({theirs})"

@@ -48,7 +48,8 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
 
 def points(runs: pd.DataFrame) -> pd.DataFrame:
     """A row a variant of a setting's one head: the means that `against_baseline` has of heads."""
-    of_head, contexts = variants(runs).assign(head_label=runs["head"]), most_contexts(runs)
+    of_head, contexts = variants(runs), most_contexts(runs)
+    of_head = of_head.assign(head_label=of_head["head"])
     rows = [_means(members, contexts) for _, members in of_head.groupby("group", sort=False)]
     return pd.DataFrame(rows)
 

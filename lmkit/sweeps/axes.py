@@ -109,8 +109,8 @@ def _twice(argument: str) -> str:
     is_of_runs = not option.startswith(("-", "~")) and not (
         section.startswith("hydra") or section in OF_SWEEPS
     )
-    if not is_of_runs or not value or read(argument).is_sweep_override():
-        return argument
+    if not is_of_runs or not value or read(argument).is_sweep_override() or "shuffle(" in value:
+        return argument  # shuffle would be drawn twice
     return f"{option}={value},{value}"  # choice() of one would lose quotes
 
 

@@ -96,20 +96,32 @@ def test_another_text_overwrites_nothing(command, how, place, lmkit):
     assert f"not its own text but {root}, {sha256[:8]}" in shown
 
 
-def test_a_corpus_that_was_moved_is_looked_for_where_corpora_are_now(tmp_path, monkeypatch):
-    of_run = {"data": {"name": "penn", "root": str(tmp_path / "before")}}
+@pytest.mark.parametrize("of_trunk", [False, True])
+def test_a_corpus_that_was_moved_is_looked_for_where_corpora_are_now(
+    tmp_path, monkeypatch, of_trunk
+):
+    text = {"name": "ptb", "folder": "penn"}
+    data = {"name": "trunk-1", "folder": "runs/trunk-1", "text": text} if of_trunk else text
+    of_run = {"data": data | {"root": str(tmp_path / "before")}}
     monkeypatch.setenv("LMKIT_DATA", str(tmp_path))
     assert with_data_in(None, of_run) == of_run  # it is not there either: the error names its place
     (tmp_path / "penn").mkdir()
     assert with_data_in(None, of_run)["data"]["root"] == str(tmp_path)
     (tmp_path / "before").mkdir()
+    assert with_data_in(None, of_run)["data"]["root"] == str(tmp_path)
+    (tmp_path / "before/penn").mkdir()
     assert with_data_in(None, of_run) == of_run
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HOME", str(tmp_path))
     for root in ("~/before", 2026):  # a number is a folder's name too
         of_run["data"]["root"] = root
-        (tmp_path / "2026").mkdir(exist_ok=True)
+        (tmp_path / "2026/penn").mkdir(parents=True, exist_ok=True)
         assert with_data_in(None, of_run) == of_run
+    of_run["data"]["root"] = "~nobody-of-this-name/data"
+    monkeypatch.setenv("LMKIT_DATA", "~")
+    assert with_data_in(None, of_run)["data"]["root"] == "~"
+    of_run["data"].get("text", of_run["data"])["folder"] = "."  # any folder's name
+    assert with_data_in(None, of_run) == of_run
 
 
 def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):

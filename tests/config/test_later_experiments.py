@@ -140,3 +140,6 @@ def test_mixtape_and_doc_are_made_as_published():
     names = [name_of(kind) for kind in (head, head.mixture, head.transform)]
     assert head_name(names) == head.display_name
     assert built("penn_doc").head.mixture.in_dim == 960 + 620
+    # without components of the embedding, a decoder of its own may have any width
+    own = composed("experiment=penn_doc", "head.tie_weights=false", "head.mixture.emb_dim=7")
+    assert model_without_weights(own, 10_000).head.mixture.emb_dim == 7

@@ -48,6 +48,7 @@ def test_single_values_of_a_line_do_not_multiply_its_combinations(monkeypatch):
     line = for_sweeper(["-m", *(f"option{number}=1" for number in range(12)), "seed=1,2"])
     assert len(expand({}, [], line[1:])) == 2
     assert [len(values) for values in combined[0]] == [1] * 12 + [2]
+    assert for_sweeper(["-m", "x=shuffle([1,2])"]) == ["-m", "x=shuffle([1,2])"]  # drawn once
 
 
 @pytest.mark.parametrize(

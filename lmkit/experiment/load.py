@@ -134,11 +134,12 @@ def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any
     Raises: UserError for a corpus that lies in no folder.
     """
     if data_root is None:
-        data = config["data"]
-        folder = str(data.get("text", data).get("folder", "."))  # of a trunk's contexts its text's
+        data, text = config["data"], config["data"].get("text")  # of a trunk's contexts
+        folder = str((text if isinstance(text, Mapping) else data).get("folder", "."))
         roots = (data.get("root"), os.environ.get("LMKIT_DATA"))
         was, now = (root and Path(os.path.expanduser(str(root)), folder) for root in roots)
-        if folder == "." or not now or not now.is_dir() or (was and was.exists()):
+        has_place = "root" in data and folder != "."
+        if not has_place or not now or not now.is_dir() or (was and was.exists()):
             return config
         data_root = roots[1]
     if "root" not in config["data"]:

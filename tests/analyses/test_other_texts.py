@@ -122,6 +122,8 @@ def test_a_corpus_that_was_moved_is_looked_for_where_corpora_are_now(
     assert with_data_in(None, of_run)["data"]["root"] == "~"
     of_run["data"].get("text", of_run["data"])["folder"] = "."  # any folder's name
     assert with_data_in(None, of_run) == of_run
+    of_own_class = {"data": {"name": "mine", "folder": "penn", "text": "all"}}
+    assert with_data_in(None, of_own_class) == of_own_class
 
 
 def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):

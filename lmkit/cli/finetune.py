@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from omegaconf import DictConfig
@@ -11,7 +10,6 @@ from lmkit.cli.entry import command_line, composed_apart, entry_point, plain_con
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_count, require_positive
 from lmkit.experiment.run import run
-from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.selection import select_run
 
@@ -38,7 +36,7 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     for option, least in (("seed", 0), ("max_epochs", 1)):
         if plain[option] is not None:
             require_count(option, plain[option], least)
-    start = _finished(plain["run"])
+    start = select_run("run", plain["run"]).folder
     changes = _stage(plain) | {key: plain[key] for key in ("callbacks", "logger", "keep")}
     changes["runs_dir"] = plain["runs_dir"] or str(start.path.parent)
     if plain["seed"] is not None:
@@ -84,13 +82,3 @@ def _require_lasting_schedule(config: Mapping[str, Any]) -> None:
             f"the run's schedule ends after {epochs} epochs, and finetuning restarts it: "
             f"give max_epochs={epochs} or fewer, not {budget}"
         )
-
-
-def _finished(place: str) -> RunFolder:
-    """The selected run. Raises: UserError if it is not exactly one, or unfinished."""
-    if RunFolder(Path(place)).state() == "unfinished":
-        raise UserError(
-            f"run={place} has not finished: the command that trains it resumes it, and then it can "
-            f"be finetuned"
-        )
-    return select_run("run", place).folder

@@ -7,8 +7,6 @@ from typing import Any
 
 import pandas as pd
 
-from lmkit.runs.names import FINETUNE
-
 _SHORT = {
     "head.mixture.num_experts": "K",
     "head.mixture.latent_dropout": "latent dropout",
@@ -69,7 +67,7 @@ def in_words(option: str, row: pd.Series[Any]) -> str:
         return str(row["trunk"])
     value = row[option]
     if option == "finetuned":
-        return f"finetuned from {_chain(str(value))}" if isinstance(value, str) else "not finetuned"
+        return f"finetuned from {value}" if isinstance(value, str) else "not finetuned"
     if option == "by_callback":
         return "ended by a callback" if value else "not ended by a callback"
     if option.startswith(SOURCES):
@@ -127,15 +125,6 @@ def _label(head: str, words: tuple[str, ...], number: int) -> str:
     if len(words) > _MOST:
         words = (*words[: _MOST - 1], f"… #{number}")
     return f"{head} ({', '.join(words)})" if words else head
-
-
-def _chain(experiment: str) -> str:
-    """`penn_mos_nt`; `penn_mos_nt, 2 times`."""
-    base = experiment
-    while base.endswith(FINETUNE):
-        base = base.removesuffix(FINETUNE)
-    times = 1 + (len(experiment) - len(base)) // len(FINETUNE)
-    return base if times == 1 else f"{base}, {times} times"
 
 
 def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:

@@ -30,7 +30,7 @@ from lmkit.runs.atomic import (
     unlocked,
 )
 from lmkit.runs.checksums import checked, checked_json, read_record, unchecked
-from lmkit.runs.identity import RunIdentity, differences, without_defaults
+from lmkit.runs.identity import RunIdentity, without_defaults
 from lmkit.runs.lock import Locks, is_held
 from lmkit.runs.names import RunNames
 from lmkit.runs.result import SCHEMA_VERSION as RESULT_VERSION
@@ -116,20 +116,18 @@ class RunFolder:
         Writes `identity.json` and `config.yaml`, the latter again when the budget or another option
         outside the identity has changed. Removes half-written files of a killed process.
 
-        Raises: UserError when the folder belongs to another identity (naming the options in which
-            they differ), or cannot be written; LockLost, by `check_lock`.
+        Raises: UserError when the folder belongs to another identity, or cannot be written;
+            LockLost, by `check_lock`.
         """
         for folder in (self.checkpoints, self.spectra, self.analysis):
             make_folder(folder)
         remove_leftovers(self.path, check_lock)
         if self.identity.exists():
             # without defaults: a new option of lmkit makes no other run
-            settings = (self.read_identity().settings, identity.settings)
-            lines = differences(*map(without_defaults, settings))
-            if lines:
+            theirs = without_defaults(self.read_identity().settings)
+            if theirs != without_defaults(identity.settings):
                 raise UserError(
-                    f"{self.path} is the folder of another run ({'; '.join(lines)}): "
-                    f"choose another experiment name or folder for the runs"
+                    f"{self.path} is the folder of another run: choose another name= or runs_dir="
                 )
         else:
             self.write_identity(identity, names, check_lock)

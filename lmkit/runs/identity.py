@@ -149,20 +149,6 @@ def foreign_targets(value: object) -> Iterator[str]:
             yield from foreign_targets(inner)
 
 
-def differences(old: Mapping[str, object], new: Mapping[str, object]) -> list[str]:
-    """The options in which two payloads differ, each as `head.transform.k: 0.5, now 0.7`."""
-    before, after = (
-        {option: json.dumps(value, sort_keys=True) for option, value in leaves(settings)}
-        for settings in (old, new)
-    )
-    lines = []
-    for option in sorted(before.keys() | after.keys()):
-        was, now = before.get(option, "absent"), after.get(option, "absent")
-        if was != now:
-            lines.append(f"{option}: {was}, now {now}")
-    return lines
-
-
 def leaves(options: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
     """Every value in nested options, by its dotted name; an empty mapping is one."""
     for key, value in options.items():

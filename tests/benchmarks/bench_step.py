@@ -131,7 +131,7 @@ def plain_step(config: Config, device: str) -> Step | None:
     if model is None:
         return None
     model.to(device)
-    clip, options = config["trainer"]["gradient_clip_val"], config["optimizer"]
+    options, objective = config["optimizer"], config["objective"]
     words_TB, targets_TB = window(config, device)
     state = model.initial_state(words_TB.shape[1])
     lr, decay = options["lr"], options["weight_decay"]
@@ -140,17 +140,14 @@ def plain_step(config: Config, device: str) -> Step | None:
                              for is_matrix in (True, False))  # fmt: skip
         groups = [{"params": matrices}, {"params": vectors, "weight_decay": 0.0}]
         optimizer = torch.optim.AdamW(groups, lr=lr, weight_decay=decay)
-        train, rest = plain_transformer.train_step, (clip,)
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=lr, weight_decay=decay)
-        objective = config["objective"]
-        train = plain_model.train_step
-        rest = (objective["ar_weight"], objective["tar_weight"], clip)
+    rest = objective["ar_weight"], objective["tar_weight"], config["trainer"]["gradient_clip_val"]
 
     def step() -> None:
         nonlocal state
         use_tf32(False)
-        state = train(model, optimizer, words_TB, targets_TB, state, *rest)
+        state = plain_model.train_step(model, optimizer, words_TB, targets_TB, state, *rest)
 
     return step
 

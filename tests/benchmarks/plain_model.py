@@ -76,11 +76,45 @@ class PLIF(nn.Module):
         return heights[piece] + slopes[piece] * (logits - knot)
 
 
-class PlainModel(nn.Module):
-    """Trunk, mixture (none if `num_experts` is 0), transform and tied decoder.
+class PlainHead(nn.Module):
+    """A mixture of softmaxes (none if `num_experts` is 0) and a decoder tied to the embedding."""
 
-    `transform` is "identity", "sigsoftmax", "gss" or "plif".
-    """
+    def __init__(
+        self,
+        num_words: int,
+        emb_dim: int,
+        out_dim: int,
+        transform: nn.Module,
+        num_experts: int,
+        latent_dropout: float,
+    ) -> None:
+        super().__init__()
+        self.emb_dim, self.num_experts, self.latent_dropout = emb_dim, num_experts, latent_dropout
+        self.lockdrop, self.transform = LockedDropout(), transform
+        self.encoder = nn.Embedding(num_words, emb_dim)
+        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
+        if num_experts:
+            self.prior = nn.Linear(out_dim, num_experts, bias=False)
+            self.latent = nn.Linear(out_dim, num_experts * emb_dim)
+        self.decoder = nn.Linear(emb_dim, num_words)
+        self.decoder.weight = self.encoder.weight
+        nn.init.zeros_(self.decoder.bias)
+
+    def log_prob(self, output_TBD: Tensor) -> Tensor:
+        """(N, V): log P of every word after every context."""
+        if not self.num_experts:
+            logits = self.decoder(output_TBD.view(-1, output_TBD.size(2)))
+            return F.log_softmax(self.transform(logits), dim=1)
+        latent = self.lockdrop(torch.tanh(self.latent(output_TBD)), self.latent_dropout)
+        logits = self.transform(self.decoder(latent.view(-1, self.emb_dim)))
+        prior = F.softmax(self.prior(output_TBD).view(-1, self.num_experts), dim=1)
+        prob = F.softmax(logits, dim=1).view(-1, self.num_experts, logits.size(1))
+        prob = (prob * prior.unsqueeze(2).expand_as(prob)).sum(1)
+        return torch.log(prob.add_(1e-8))
+
+
+class PlainModel(PlainHead):
+    """The trunk before a head; `transform` is "identity", "sigsoftmax", "gss" or "plif"."""
 
     def __init__(
         self,
@@ -99,25 +133,15 @@ class PlainModel(nn.Module):
         latent_dropout: float,
         knots: int,
     ) -> None:
-        super().__init__()
+        kinds = {"identity": nn.Identity, "sigsoftmax": Sigsoftmax, "gss": GSS}
+        curve = PLIF(knots) if transform == "plif" else kinds[transform]()
+        super().__init__(num_words, emb_dim, out_dim, curve, num_experts, latent_dropout)
         dims = [emb_dim] + [hidden_dim] * (num_layers - 1) + [out_dim]
         self.embed_dropout, self.input_dropout = embed_dropout, input_dropout
         self.hidden_dropout, self.output_dropout = hidden_dropout, output_dropout
-        self.latent_dropout, self.emb_dim, self.num_experts = latent_dropout, emb_dim, num_experts
-        self.lockdrop = LockedDropout()
-        self.encoder = nn.Embedding(num_words, emb_dim)
-        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         self.layers = nn.ModuleList(
             WeightDropLSTM(dims[i], dims[i + 1], weight_dropout) for i in range(num_layers)
         )
-        if num_experts:
-            self.prior = nn.Linear(out_dim, num_experts, bias=False)
-            self.latent = nn.Linear(out_dim, num_experts * emb_dim)
-        kinds = {"identity": nn.Identity, "sigsoftmax": Sigsoftmax, "gss": GSS}
-        self.transform = PLIF(knots) if transform == "plif" else kinds[transform]()
-        self.decoder = nn.Linear(emb_dim, num_words)
-        self.decoder.weight = self.encoder.weight
-        nn.init.zeros_(self.decoder.bias)
 
     def initial_state(self, batch_size: int) -> State:
         zeros = self.encoder.weight.new_zeros
@@ -137,22 +161,10 @@ class PlainModel(nn.Module):
                 x = self.lockdrop(x, self.hidden_dropout)
         return self.lockdrop(raw, self.output_dropout), raw, new_state
 
-    def log_prob(self, output_TBD: Tensor) -> Tensor:
-        """(N, V): log P of every word after every context."""
-        if not self.num_experts:
-            logits = self.decoder(output_TBD.view(-1, output_TBD.size(2)))
-            return F.log_softmax(self.transform(logits), dim=1)
-        latent = self.lockdrop(torch.tanh(self.latent(output_TBD)), self.latent_dropout)
-        logits = self.transform(self.decoder(latent.view(-1, self.emb_dim)))
-        prior = F.softmax(self.prior(output_TBD).view(-1, self.num_experts), dim=1)
-        prob = F.softmax(logits, dim=1).view(-1, self.num_experts, logits.size(1))
-        prob = (prob * prior.unsqueeze(2).expand_as(prob)).sum(1)
-        return torch.log(prob.add_(1e-8))
-
 
 def train_step(
-    model: PlainModel,
-    optimizer: torch.optim.SGD,
+    model: PlainHead,
+    optimizer: torch.optim.Optimizer,
     words_TB: Tensor,
     targets_TB: Tensor,
     state: State,
@@ -160,13 +172,15 @@ def train_step(
     tar_weight: float,
     clip: float,
 ) -> State:
-    """One window: forward, objective, backward, clipping, SGD. Returns the state after it."""
-    state = [(h.detach(), c.detach()) for h, c in state]
+    """One window: forward, objective, backward, clipping, step. Returns the state after it."""
+    state = [(first.detach(), second.detach()) for first, second in state]
     optimizer.zero_grad()
     output, raw, state = model.trunk(words_TB, state)
     loss = F.nll_loss(model.log_prob(output), targets_TB.view(-1))
-    loss = loss + ar_weight * output.pow(2).mean()
-    loss = loss + tar_weight * (raw[1:] - raw[:-1]).pow(2).mean()
+    if ar_weight:
+        loss = loss + ar_weight * output.pow(2).mean()
+    if tar_weight:
+        loss = loss + tar_weight * (raw[1:] - raw[:-1]).pow(2).mean()
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()

@@ -2,19 +2,16 @@
 
 Written for that purpose and then left alone; it uses nothing of lmkit. Modules as in
 `nn.TransformerEncoderLayer`, with RMSNorm, rotary positions and SwiGLU; keys and values of the last
-`memory` tokens are carried; the loss is dense, whole tensors differentiated by autograd.
+`memory` tokens are carried.
 
-Shapes: T window length, B batch, M memory, S = M + T, A heads, C channels of a head, N = T*B
-contexts, D width, K components, V vocabulary.
+Shapes: T window length, B batch, M memory, S = M + T, A heads, C channels of a head, D width.
 """
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from tests.benchmarks.plain_model import LockedDropout, embedded_dropout
-
-State = list[tuple[Tensor, Tensor]]
+from tests.benchmarks.plain_model import LockedDropout, PlainHead, State, embedded_dropout
 
 
 def rotate(x_BASC: Tensor, cos_SC: Tensor, sin_SC: Tensor) -> Tensor:
@@ -66,8 +63,8 @@ class Layer(nn.Module):
         return x + self.lockdrop(added, self.dropout), state
 
 
-class PlainTransformer(nn.Module):
-    """Trunk, mixture of softmaxes (none if `num_experts` is 0) and tied decoder."""
+class PlainTransformer(PlainHead):
+    """The trunk before a head without a transform."""
 
     def __init__(
         self,
@@ -81,23 +78,13 @@ class PlainTransformer(nn.Module):
         num_experts: int,
         latent_dropout: float,
     ) -> None:
-        super().__init__()
+        super().__init__(num_words, dim, dim, nn.Identity(), num_experts, latent_dropout)
         self.dim, self.num_heads, self.memory = dim, num_heads, memory
         self.embed_dropout, self.input_dropout, hidden_dropout, self.output_dropout = dropouts
-        self.num_experts, self.latent_dropout = num_experts, latent_dropout
-        self.lockdrop = LockedDropout()
-        self.encoder = nn.Embedding(num_words, dim)
-        nn.init.uniform_(self.encoder.weight, -0.1, 0.1)
         self.layers = nn.ModuleList(
             Layer(dim, num_heads, ffn_dim, hidden_dropout) for _ in range(num_layers)
         )
         self.norm = nn.RMSNorm(dim, eps=1e-6)
-        if num_experts:
-            self.prior = nn.Linear(dim, num_experts, bias=False)
-            self.latent = nn.Linear(dim, num_experts * dim)
-        self.decoder = nn.Linear(dim, num_words)
-        self.decoder.weight = self.encoder.weight
-        nn.init.zeros_(self.decoder.bias)
 
     def initial_state(self, batch_size: int) -> State:
         zeros = self.encoder.weight.new_zeros(self.memory, batch_size, self.dim)
@@ -112,40 +99,13 @@ class PlainTransformer(nn.Module):
         distance = places[self.memory :, None] - places
         return angles.cos(), angles.sin(), (distance >= 0) & (distance <= self.memory)
 
-    def trunk(self, words_TB: Tensor, state: State) -> tuple[Tensor, State]:
+    def trunk(self, words_TB: Tensor, state: State) -> tuple[Tensor, Tensor, State]:
+        """Output with and without the last dropout, and the new state."""
         x = embedded_dropout(self.encoder, words_TB, self.embed_dropout)
         x = self.lockdrop(x, self.input_dropout)
         places, new_state = self.places(len(words_TB)), []
         for layer, layer_state in zip(self.layers, state, strict=True):
             x, layer_state = layer(x, layer_state, *places)
             new_state.append(layer_state)
-        return self.lockdrop(self.norm(x), self.output_dropout), new_state
-
-    def nll(self, output_TBD: Tensor, targets_TB: Tensor) -> Tensor:
-        targets = targets_TB.reshape(-1)
-        if not self.num_experts:
-            return F.cross_entropy(self.decoder(output_TBD).flatten(0, 1), targets)
-        latent = self.lockdrop(torch.tanh(self.latent(output_TBD)), self.latent_dropout)
-        logits = self.decoder(latent.view(-1, self.dim))
-        prior = F.softmax(self.prior(output_TBD).view(-1, self.num_experts), dim=1)
-        prob = F.softmax(logits, dim=1).view(-1, self.num_experts, logits.size(1))
-        prob = (prob * prior.unsqueeze(2).expand_as(prob)).sum(1)
-        return F.nll_loss(torch.log(prob.add_(1e-8)), targets)
-
-
-def train_step(
-    model: PlainTransformer,
-    optimizer: torch.optim.AdamW,
-    words_TB: Tensor,
-    targets_TB: Tensor,
-    state: State,
-    clip: float,
-) -> State:
-    """One window: forward, loss, backward, clipping, AdamW. Returns the state after it."""
-    state = [(keys.detach(), values.detach()) for keys, values in state]
-    optimizer.zero_grad()
-    output, state = model.trunk(words_TB, state)
-    model.nll(output, targets_TB).backward()
-    nn.utils.clip_grad_norm_(model.parameters(), clip)
-    optimizer.step()
-    return state
+        raw = self.norm(x)
+        return self.lockdrop(raw, self.output_dropout), raw, new_state

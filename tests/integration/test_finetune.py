@@ -152,7 +152,7 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
 def test_an_unfinished_run_is_refused(toy_copy, refused):
     toy_copy.reopen()
     error = refused("finetune", f"run={toy_copy.path}")
-    assert "has not finished: the command that trains it resumes it" in error
+    assert error.endswith(f"selects no finished run: {toy_copy.path.name}: it has not finished")
 
 
 def test_weights_that_change_under_way_are_refused(toy_copy):

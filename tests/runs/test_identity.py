@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.identity import IDENTITY_VERSION, differences, identity
+from lmkit.runs.identity import IDENTITY_VERSION, identity
 
 OURS = "lmkit.training.callbacks"
 TRUNK = "lmkit.trunk.awd_lstm.AWDLSTM"
@@ -209,16 +209,3 @@ def test_bad_values_are_named() -> None:
         identity(set_at("head.transform.knots", [1, object()]), "d", "cpu")
     with pytest.raises(UserError, match=r"callbacks\.progress_bar must be a section, or null"):
         identity(set_at("callbacks.progress_bar", False), "d", "cpu")
-
-
-def test_differences_name_the_options() -> None:
-    old = identity(config(), "d", "cpu").settings
-    changed = set_at("head.transform.k", 0.7)
-    changed["trigger"] = {}
-    new = identity(changed, "d", "cpu").settings
-    assert differences(old, new) == [
-        "head.transform.k: 0.5, now 0.7",
-        "trigger: absent, now {}",
-        "trigger.n: 5, now absent",
-    ]
-    assert differences(old, old) == []

@@ -89,7 +89,7 @@ def test_same_config_is_not_written_again(run: RunFolder) -> None:
 def test_folder_of_another_identity_is_refused(run: RunFolder) -> None:
     run.prepare("k: 0.5\n", IDENTITY, NAMES)
     other = RunIdentity({**IDENTITY.settings, "head": {"k": 0.7}}, IDENTITY.digest)
-    with pytest.raises(UserError, match=r"another run \(head\.k: 0\.5, now 0\.7\)"):
+    with pytest.raises(UserError, match="another run"):
         run.prepare("k: 0.7\n", other, NAMES)
     assert run.read_config() == {"k": 0.5}
 
@@ -101,7 +101,7 @@ def test_an_option_gained_since_with_its_default_makes_no_other_run(run: RunFold
     gained = RunIdentity({**before.settings, "head": head | {"decoder_rank": None}}, before.digest)
     run.prepare("k: 0.5\n", gained, NAMES)
     set_by_the_user = {**before.settings, "head": head | {"decoder_rank": 3}}
-    with pytest.raises(UserError, match=r"another run \(head\.decoder_rank: absent, now 3\)"):
+    with pytest.raises(UserError, match="another run"):
         run.prepare("k: 0.5\n", RunIdentity(set_by_the_user, before.digest), NAMES)
 
 

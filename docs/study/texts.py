@@ -292,10 +292,12 @@ def interval(mean: float, low: float, high: float, places: int) -> str:
 
 
 def in_percent(a: str, b: str, mean: float, low: float, high: float) -> dict[str, str]:
-    """`a − b` in per cent of b's, and how far `a below b` is."""
+    """In per cent of b's: `a − b`, and as it is, `a below b` or `a above b`."""
     places = 1 if abs(mean) > 0.1 else 2
-    below = interval(-mean, -high, -low, places)
-    return {f"{a} − {b}": interval(mean, low, high, places), f"{a} below {b}": below}
+    minus = interval(mean, low, high, places)
+    if mean < 0:
+        return {f"{a} − {b}": minus, f"{a} below {b}": interval(-mean, -high, -low, places)}
+    return {f"{a} − {b}": minus, f"{a} above {b}": minus}
 
 
 def _label(row: pd.Series[Any]) -> str:

@@ -214,10 +214,10 @@ def _require_sizes(section: Section, trunk: nn.Module) -> None:
         if "num_layers" in part and isinstance(trunk, LayeredTrunk):  # it reads all of them
             of_trunk = (trunk.emb_dim, trunk.hidden_dim, trunk.out_dim, trunk.num_layers)
             names = ("emb_dim", "hidden_dim", "out_dim", "num_layers")
+            experts = part.get("experts")
+            has_own = isinstance(experts, list) and experts[:1] == [0]  # its decoder another width
             for name, theirs in zip(names, of_trunk, strict=True):
-                if name == "emb_dim" and not part["experts"][0]:
-                    continue  # the decoder's alone
-                if part[name] != theirs:
+                if part[name] != theirs and not (has_own and name == "emb_dim"):
                     raise UserError(
                         f"{option}.{name} ({part[name]}) must be equal to trunk.{name} ({theirs})"
                     )

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 import torch
 from rules import kind_of, rules
-from texts import AT_30, SETTINGS, at_best_rate, in_percent, interval, markdown, read
+from texts import AT_30, SETTINGS, WIKITEXT2, at_best_rate, in_percent, interval, markdown, read
 
 from lmkit.experiment.load import load_run
 from lmkit.measures.contexts import with_bar
@@ -23,7 +23,7 @@ from lmkit.runs.folder import RunFolder
 LOSSES = "test_nll.npz"
 TITLES = dict(SETTINGS.values()) | {
     AT_30: "trained whole, averaged from epoch 30",
-    "wikitext2_subwords_at12": "trained whole, on WikiText-2",
+    WIKITEXT2: "trained whole, on WikiText-2",
     "penn_subwords": "on trunks trained with Softmax",
     "penn_subwords_softmaxes": "on trunks trained with MoS",
     "penn_subwords_transformer": "on Transformers",

@@ -25,6 +25,7 @@ FIRST_SEED = 141
 PRESS, EFFECTIVE = "rank.press@10000", "rank.effective_0.001@10000"
 RATES = ("rate", "module.transform_lr")
 WHOLE, AT_30 = "penn_subwords_nt", "penn_subwords_at30"
+WIKITEXT2 = "wikitext2_subwords_at12"
 SETTINGS = {  # name in templates: trunk, and name in tables
     "softmax": ("penn_subwords-b511f1da1004", "on the Softmax trunk"),
     "mos": ("penn_subwords_softmaxes-ce85e3b663c7", "on the MoS trunk"),
@@ -117,6 +118,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "published": _published(),
         "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], "valid_ppl"),
         "rank_by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], PRESS),
+        "on_wikitext2": _by_rate(kept[kept["trunk_name"] == WIKITEXT2], "valid_ppl"),
         "by_slopes": _by_slopes(on_softmax[on_softmax["max_epochs"] == 60]),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(table[table["trunk_of"].notna()]),

@@ -179,5 +179,5 @@ def _read(path: Path) -> list[WordPair]:
 
 def _beside_the_corpus(config: Mapping[str, Any]) -> Path | None:
     root = config["data"].get("root")
-    folder = None if root is None else Path(os.path.expanduser(root)) / "word_similarity"
+    folder = None if root is None else Path(os.path.expanduser(str(root))) / "word_similarity"
     return folder if folder is not None and folder.is_dir() else None

@@ -9,6 +9,7 @@ from scipy import stats
 from lmkit.analyses.embeddings import (
     BENCHMARKS,
     WordPair,
+    _beside_the_corpus,
     principal_components,
     read_benchmarks,
     similarity,
@@ -39,6 +40,14 @@ PAIRS = [
     WordPair("a", "x", 9.0),
 ]
 VECTORS = np.array([[1.0, 0.0], [1.0, 1.0], [-1.0, 3.0]], dtype=np.float32)
+
+
+def test_benchmarks_lie_beside_the_corpus_whose_folder_may_be_a_number(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("2026/word_similarity").mkdir(parents=True)
+    assert _beside_the_corpus({"data": {"root": 2026}}) == Path("2026/word_similarity")
+    assert _beside_the_corpus({"data": {"root": "2025"}}) is None
+    assert _beside_the_corpus({"data": {}}) is None
 
 
 @pytest.mark.realdata

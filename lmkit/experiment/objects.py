@@ -215,9 +215,10 @@ def _require_sizes(section: Section, trunk: nn.Module) -> None:
             of_trunk = (trunk.emb_dim, trunk.hidden_dim, trunk.out_dim, trunk.num_layers)
             names = ("emb_dim", "hidden_dim", "out_dim", "num_layers")
             experts = part.get("experts")
-            has_own = isinstance(experts, list) and experts[:1] == [0]  # its decoder another width
+            # without components of the embedding, emb_dim is the decoder's alone
+            is_free = isinstance(experts, list) and experts[:1] == [0]
             for name, theirs in zip(names, of_trunk, strict=True):
-                if part[name] != theirs and not (has_own and name == "emb_dim"):
+                if part[name] != theirs and not (is_free and name == "emb_dim"):
                     raise UserError(
                         f"{option}.{name} ({part[name]}) must be equal to trunk.{name} ({theirs})"
                     )

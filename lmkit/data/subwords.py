@@ -110,9 +110,8 @@ class Subwords(Tokenizer):
         return ids
 
     def within_line(self, text: str) -> str:
-        # some tokenizers put a blank before a text themselves; not all know the letter a
-        letter = text[:1]
-        adds_one = self.encode(f"{letter} {letter}").tolist() == 2 * self.encode(letter).tolist()
+        # some tokenizers put a blank before a text themselves
+        adds_one = self.encode("a a").tolist() == 2 * self.encode("a").tolist()
         return text if adds_one or text[:1].isspace() else f" {text}"
 
     def text(self, ids: Sequence[int]) -> str:

@@ -237,14 +237,6 @@ def of_pieces(place: Path, text: str) -> Subwords:
     return saved_subwords(str(save(made, place)))
 
 
-def test_within_a_line_a_blank_comes_first_where_no_letter_is_latin(tmp_path):
-    made = tokenizers.Tokenizer(models.BPE())  # no bytes: it leaves out what it does not know
-    made.train_from_iterator(["дом и дом"], trainers.BpeTrainer(show_progress=False))
-    ours = saved_subwords(str(save(made, tmp_path)))
-    assert len(ours.encode("a")) == 0
-    assert ours.within_line("дом") == " дом"
-
-
 def test_pieces_of_the_llama_kind_keep_the_text(tmp_path):
     ours = of_pieces(tmp_path, "see the sea\nthe sea sees\n" * 9)
     for text in (ODD, "see the sea\n", "ü"):

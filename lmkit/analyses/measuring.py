@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -105,7 +105,7 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
             with RunLock(folder.lock) as lock:
                 remove_leftovers(folder.path, lock.check)
                 about = _pretrained_facts(source, checkpoint, loaded, sha256)
-                _require_no_other_model(folder, checkpoint, about["pretrained"]["weights"])
+                _require_no_other_model(folder, checkpoint, about["pretrained"])
                 is_first = _is_first_text(analysis, folder, sha256)
                 text = Text(source.text_name, sha256, is_own=is_first)
                 subject = Subject(
@@ -151,30 +151,44 @@ def _pretrained_facts(
 
 
 def _require_no_other_model(
-    folder: RunFolder, checkpoint: Checkpoint, weights: str | None = None
+    folder: RunFolder, checkpoint: Checkpoint, loaded: Mapping[str, Any] | None = None
 ) -> None:
-    """Raises UserError if the folder holds what was measured of another model of that name.
+    """Raises UserError if the folder holds what was measured of another model of that name, or of
+    this one in other windows: a table has one row for both.
 
     Args:
-        weights: the digest of its weights, once it is loaded.
+        loaded: facts of the model, once it is loaded.
     """
     stored, _ = analyses_in(folder)  # a damaged file may be written anew
-    place = checkpoint.place
     for model in [each["pretrained"] for each in stored.values() if "pretrained" in each]:
-        other = str(model["hf"])
-        is_other = other != place
-        if checkpoint.is_local and model.get("is_local", True):
-            # what is no folder any more may have been moved
-            is_other = Path(other).is_dir() and not Path(other).samefile(place)
-        known = model.get("weights")
-        if not is_other and None not in (weights, known) and known != weights:
-            of_it = "other weights at" if checkpoint.is_local else "another commit of"
-            is_other, other = True, f"{of_it} {other}"
-        if is_other:
+        other = _other_model(model, checkpoint, loaded)
+        if other is not None:
             raise UserError(
-                f"{folder.path} holds what was measured of {other}: give {place} another folder "
-                f"with out=FOLDER"
+                f"{folder.path} holds what was measured of {other}: give {checkpoint.place} "
+                f"another folder with out=FOLDER"
             )
+
+
+def _other_model(
+    model: Mapping[str, Any], checkpoint: Checkpoint, loaded: Mapping[str, Any] | None
+) -> str | None:
+    """What the stored facts of a model are of, where it is not this checkpoint."""
+    other, place = str(model["hf"]), checkpoint.place
+    is_other = other != place
+    if checkpoint.is_local and model.get("is_local", True):
+        # what is no folder any more may have been moved
+        is_other = Path(other).is_dir() and not Path(other).samefile(place)
+    if is_other or loaded is None:
+        return other if is_other else None
+    weights, known = loaded["weights"], model.get("weights")
+    if None not in (weights, known) and known != weights:
+        return f"{'other weights at' if checkpoint.is_local else 'another commit of'} {other}"
+    before, now = _windows(model), _windows(loaded)
+    return f"{other} with {before}, not with {now}" if before != now else None
+
+
+def _windows(model: Mapping[str, Any]) -> str:
+    return f"window={model['window']} stride={model['stride']}"
 
 
 def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:

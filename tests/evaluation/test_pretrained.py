@@ -470,11 +470,23 @@ def test_another_text_has_a_name_of_its_own(models, here, lmkit):
     assert before
     (here / "text.txt").write_text(TEXT[::-1])
     sha256 = hashlib.sha256((here / "text.txt").read_bytes()).hexdigest()
-    line = [f"hf={models / 'neox'}", "text=text.txt", f"window={WINDOW}", "contexts=20"]
+    line = options(models, "neox", "text=text.txt", "contexts=20")
     lmkit("rank", *line)
     assert {path: path.read_bytes() for path in before} == before
     (other,) = here.rglob("pretrained/*/analysis/*@*.json")
     assert other.stem.endswith(f"@{sha256[:8]}")
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_other_windows_need_a_folder_of_their_own(models, here, lmkit, refused):
+    line = options(models, "gpt2", "contexts=20")
+    lmkit("rank", *line)
+    for more in ("window=16", "stride=5"):
+        error = refused("truncation", *line, more)
+        assert error.startswith(f"pretrained/gpt2 holds what was measured of {models / 'gpt2'} ")
+        assert f" with window={WINDOW} stride={STRIDE}, not with " in error and more in error
+    lmkit("truncation", *line, "window=16", "out=narrow")
+    lmkit("truncation", *line)
 
 
 @pytest.mark.usefixtures("undrawn")

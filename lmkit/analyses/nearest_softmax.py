@@ -24,6 +24,8 @@ class Distance(Record):
     perplexity: float = Field(title="perplexity")  # the model's own, of the words that follow
     nearest_perplexity: float = Field(title="of the nearest")
     iterations: int
+    held_out: int | None = None  # contexts; None in files of before
+    held_out_divergence: float | None = Field(None, title="held out, nats")  # nats a context
 
 
 @dataclass(kw_only=True, eq=False)
@@ -35,12 +37,14 @@ class NearestSoftmaxDistance(OfContexts):
 
     dim: int | None  # of the softmax; None: that of the model's decoder
     iterations: int  # of L-BFGS, at most
+    held_out: int  # contexts
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.dim is not None:
             require_count("dim", self.dim)
         require_count("iterations", self.iterations)
+        require_count("held_out", self.held_out, 0)
 
     def measure(self, subject: Subject) -> Recorded:
         import torch
@@ -49,7 +53,11 @@ class NearestSoftmaxDistance(OfContexts):
         from lmkit.measures.memory import require_memory
         from lmkit.measures.perplexity import safe_exp
         from lmkit.presentation.progress import progress_bar
-        from lmkit.spectra.nearest_softmax import nearest_softmax, working_bytes
+        from lmkit.spectra.nearest_softmax import (
+            nearest_contexts,
+            nearest_softmax,
+            working_bytes,
+        )
 
         model, chosen = subject.model, self.chosen(subject)
         num_words, own_dim = model.head.decoder_weight.shape
@@ -59,24 +67,37 @@ class NearestSoftmaxDistance(OfContexts):
                 f"a softmax of dimension {dim} is every matrix of {chosen.num_contexts:,} contexts "
                 f"x {num_words:,} words: choose dim less than {smaller:,}"
             )
+        held_out = min(self.held_out, chosen.available - chosen.num_contexts)
+        wanted = chosen._replace(num_contexts=chosen.num_contexts + held_out)
         require_memory(
-            working_bytes(chosen.num_contexts, num_words, dim),
+            working_bytes(wanted.num_contexts, num_words, dim),
             model.device,
             f"the nearest softmax to {chosen.num_contexts:,} contexts x {num_words:,} words",
             "choose fewer contexts with contexts=N, or a smaller dim",
         )
-        blocks = log_prob_blocks(model, chosen.with_bar(subject.name, "log P"), chosen.num_contexts)
-        log_probs, targets = zip(*blocks, strict=True)
+        blocks = log_prob_blocks(model, wanted.with_bar(subject.name, "log P"), wanted.num_contexts)
+        log_probs, targets = map(torch.cat, zip(*blocks, strict=True))
+        held_out_divergence = None
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: iterations", total=self.iterations)
             found = nearest_softmax(
-                torch.cat(log_probs),
-                torch.cat(targets),
+                log_probs[: chosen.num_contexts],
+                targets[: chosen.num_contexts],
                 dim,
                 self.iterations,
                 lambda done: progress.update(task, completed=done),
             )
             progress.update(task, total=found.iterations)
+            if held_out:
+                task = progress.add_task(f"{subject.name}: held out", total=self.iterations)
+                held_out_divergence, done = nearest_contexts(
+                    log_probs[chosen.num_contexts :],
+                    found.weight_VD,
+                    found.bias_V,
+                    self.iterations,
+                    lambda done: progress.update(task, completed=done),
+                )
+                progress.update(task, total=done)
         return Recorded(
             Distance(
                 split=chosen.split,
@@ -88,6 +109,8 @@ class NearestSoftmaxDistance(OfContexts):
                 perplexity=safe_exp(found.own_nll),
                 nearest_perplexity=safe_exp(found.nll),
                 iterations=found.iterations,
+                held_out=held_out,
+                held_out_divergence=held_out_divergence,
             )
         )
 

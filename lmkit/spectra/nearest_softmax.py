@@ -8,7 +8,8 @@ et al. 2018, section 2.1, with a bias). Its distance from any P is
 where the contexts C are free, as those of the universal approximator in their proposition 1: no
 trunk limits them. The minimum is sought by L-BFGS from the truncated SVD of log P, so that what is
 found is an upper bound. Where it is small, a softmax of dimension D can be all that P is, whatever
-the rank of log P.
+the rank of log P. W and b have seen these N rows; the least over the C of other rows alone, with
+that W and b, tells how much of P as a function of contexts they are.
 
 Shapes: N contexts, n of a block, V vocabulary, D dimension.
 """
@@ -35,6 +36,8 @@ class NearestSoftmax(NamedTuple):
     nll: float  # of the words that follow, nats
     own_nll: float  # the same, of P
     iterations: int  # at most
+    weight_VD: Tensor
+    bias_V: Tensor
 
 
 def nearest_softmax(
@@ -55,9 +58,53 @@ def nearest_softmax(
     """
     require_rows(log_probs_NV, log_probs_NV.shape[1], 0)
     log_p_NV = torch.log_softmax(log_probs_NV.double(), dim=1)
-    parameters = _truncated(log_p_NV, dim)
-    for each in parameters:
-        each.requires_grad_()
+    softmax = _truncated(log_p_NV, dim)
+    divergence, done = _minimise(
+        softmax, lambda: divergence_and_gradients(log_p_NV, *softmax), iterations, step
+    )
+    nll, own_nll = _nll(targets_N, *softmax), float(nll_loss(log_p_NV, targets_N))
+    return NearestSoftmax(divergence, nll, own_nll, done, *softmax[1:])
+
+
+def nearest_contexts(
+    log_probs_NV: Tensor,
+    weight_VD: Tensor,
+    bias_V: Tensor,
+    iterations: int,
+    step: Callable[[int], object] = lambda done: None,
+) -> tuple[float, int]:
+    """The mean KL divergence, nats, of the nearest softmax with this decoder, which only contexts
+    are fitted for, a convex problem; and the iterations.
+
+    Args:
+        iterations, step: as for the nearest softmax of all.
+
+    Raises: UserError naming an entry that is not finite.
+    """
+    require_rows(log_probs_NV, log_probs_NV.shape[1], 0)
+    log_p_NV = torch.log_softmax(log_probs_NV.double(), dim=1)
+    logits_NV = log_p_NV - log_p_NV.mean(dim=1, keepdim=True) - (bias_V - bias_V.mean())
+    centred_VD = weight_VD - weight_VD.mean(dim=0)  # each row of logits has a constant of its own
+    contexts_ND = torch.linalg.lstsq(centred_VD, logits_NV.T).solution.T.contiguous()
+
+    def over_contexts() -> tuple[Tensor, tuple[Tensor, ...]]:
+        divergence, gradients = divergence_and_gradients(log_p_NV, contexts_ND, weight_VD, bias_V)
+        return divergence, gradients[:1]
+
+    return _minimise([contexts_ND], over_contexts, iterations, step)
+
+
+def _minimise(
+    parameters: list[Tensor],
+    divergence: Callable[[], tuple[Tensor, tuple[Tensor, ...]]],
+    iterations: int,
+    step: Callable[[int], object],
+) -> tuple[float, int]:
+    """The least divergence that L-BFGS finds by changing the parameters, and its iterations.
+
+    Args:
+        divergence: of the parameters as they are, and its gradients by them.
+    """
     optimizer = torch.optim.LBFGS(
         parameters,
         max_iter=ROUND,  # fewer where its line searches take more than 12 evaluations
@@ -68,22 +115,21 @@ def nearest_softmax(
     )
 
     def closure() -> Tensor:
-        divergence, gradients = divergence_and_gradients(log_p_NV, *parameters)
+        value, gradients = divergence()
         for parameter, gradient in zip(parameters, gradients, strict=True):
             parameter.grad = gradient
-        return divergence
+        return value
 
-    done, best = 0, float(divergence_and_gradients(log_p_NV, *parameters)[0])
+    done, best = 0, float(divergence()[0])
     while done < iterations and best > EXACT:
         optimizer.param_groups[0]["max_iter"] = asked = min(ROUND, iterations - done)
         optimizer.step(closure)  # type: ignore[no-untyped-call]
         done += asked
         step(done)
-        before, best = best, float(divergence_and_gradients(log_p_NV, *parameters)[0])
+        before, best = best, float(divergence()[0])
         if before - best < SLOW * best:
             break
-    own_nll = float(nll_loss(log_p_NV, targets_N))
-    return NearestSoftmax(max(best, 0.0), _nll(targets_N, *parameters), own_nll, done)
+    return max(best, 0.0), done
 
 
 def working_bytes(num_rows: int, num_columns: int, dim: int) -> int:

@@ -484,7 +484,8 @@ def test_other_windows_need_a_folder_of_their_own(models, here, lmkit, refused):
     for more in ("window=16", "stride=5"):
         error = refused("truncation", *line, more)
         assert error.startswith(f"pretrained/gpt2 holds what was measured of {models / 'gpt2'} ")
-        assert f" with window={WINDOW} stride={STRIDE}, not with " in error and more in error
+        assert f" with window={WINDOW} stride={STRIDE}, not with " in error
+        assert more in error
     lmkit("truncation", *line, "window=16", "out=narrow")
     lmkit("truncation", *line)
 

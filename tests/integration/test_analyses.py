@@ -316,7 +316,13 @@ def test_a_softmax_is_nearest_to_itself_and_one_of_fewer_dimensions_is_not(
     own, mixture = (written(run, "nearest_softmax_test_80_8") for run in (softmax, tiny_run))
     assert own["divergence"] < 1e-8
     assert own["nearest_perplexity"] == pytest.approx(own["perplexity"], rel=1e-4)
+    assert own["held_out"] == mixture["held_out"] == own["all_contexts"] - 80
+    assert own["held_out_divergence"] < 1e-6
+    assert own["held_out_divergence"] < mixture["held_out_divergence"]
     reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)
     assert mixture["perplexity"] == pytest.approx(np.exp(-reader.log_probs[:80].mean()), rel=1e-5)
-    lmkit("nearest_softmax", *line, "dim=1")
-    assert written(softmax, "nearest_softmax_test_80_1")["divergence"] > 1e-7
+    lmkit("nearest_softmax", *line, "dim=1", "held_out=0")
+    one = written(softmax, "nearest_softmax_test_80_1")
+    assert one["divergence"] > 1e-7
+    assert one["held_out"] == 0
+    assert one["held_out_divergence"] is None

@@ -8,6 +8,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.spectra.nearest_softmax import (
     BLOCK_ROWS,
     divergence_and_gradients,
+    nearest_contexts,
     nearest_softmax,
     working_bytes,
 )
@@ -60,6 +61,35 @@ def test_it_is_as_near_as_the_best_of_many_plain_minimisations(dim):
     found = nearest_softmax(log_p, torch.zeros(num_rows, dtype=torch.long), dim, 2000)
     assert best > 0.01
     assert found.divergence <= 1.02 * best
+
+
+def test_contexts_alone_are_as_near_as_plain_minimisation_row_by_row():
+    """Convex, so that one start is enough."""
+    log_p = torch.log_softmax(1.5 * random(40, 9), dim=1)
+    _, weight, bias = parameters(40, 9, 3, seed=8)
+
+    def least(log_p_1V):
+        def of(context):
+            part = torch.from_numpy(context).requires_grad_()
+            value = plain_divergence(log_p_1V, part.unsqueeze(0), weight, bias)
+            (gradient,) = torch.autograd.grad(value, part)
+            return float(value), gradient.numpy()
+
+        return minimize(of, [0.0] * 3, jac=True, method="BFGS").fun
+
+    expected = sum(least(row.unsqueeze(0)) for row in log_p) / 40
+    done = []
+    found, iterations = nearest_contexts(log_p, weight, bias, 300, done.append)
+    assert expected <= found <= 1.003 * expected
+    assert done == list(range(10, iterations + 1, 10))
+
+
+def test_a_decoder_found_on_other_contexts_of_a_softmax_is_its_own():
+    contexts, weight, bias = parameters(400, 50, 6)
+    log_p = torch.log_softmax(contexts @ weight.T + bias, dim=1)
+    found = nearest_softmax(log_p[:300], torch.zeros(300, dtype=torch.long), 6, 100)
+    assert nearest_contexts(log_p[300:], found.weight_VD, found.bias_V, 100)[0] < 1e-6
+    assert nearest_contexts(log_p[300:], random(50, 6), found.bias_V, 100)[0] > 0.1
 
 
 def test_a_softmax_is_none_from_itself_and_one_of_fewer_dimensions_is_some():

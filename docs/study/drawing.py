@@ -73,7 +73,7 @@ def by_used_rank(kept: pd.DataFrame) -> str:
         heads = dict(iter(fresh(runs).groupby("label")))
         points: list[tuple[float, float, str]] = []
         for head, of in heads.items():
-            nats, (mean, bars) = from_softmax(of)[0], _less_softmax(heads, head)
+            nats, (mean, bars) = from_softmax(of).distance, _less_softmax(heads, head)
             ax.errorbar(nats, mean, yerr=bars, marker="o", color=SERIES[nats > 0])
             points.append((mean, nats, str(head)))
         ax.axhline(0, color=INK, linewidth=0.8, zorder=0)

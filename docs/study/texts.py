@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from itertools import permutations
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -144,9 +144,9 @@ def settings_table(known: dict[str, Any]) -> str:
 def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained until valid perplexity stopped, a table in Markdown, `to_end`, and
     by trunk what tells the heads apart, `end`, their Press ranks, `end_rank`, how far log P is from
-    the nearest softmax, `end_distance`, and by how many per cent its perplexity is higher,
-    `end_price`; of five epochs on contexts of one root mean square, test perplexity by trunk and
-    head, `scaled`.
+    the nearest softmax, `end_distance`, on other contexts with its decoder, `end_held_out`, and by
+    how many per cent its perplexity is higher, `end_price`; of five epochs on contexts of one root
+    mean square, test perplexity by trunk and head, `scaled`.
     """
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
     ended = fresh(scaled_contexts(kept, max_epochs=60))
@@ -188,7 +188,9 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
     less = "" if is_softmax else interval(*difference(of["test_ppl"], softmax)[:3], 2)
     numbers = [f"{of[column].mean():.2f}" for column in ("valid_ppl", "test_ppl")]
     ranks = f"{of[PRESS].mean():,.0f} ({of[EFFECTIVE].mean():.0f})"
-    return [f"{len(of)}", *numbers, less, ranks, _nearest_texts(of)["distance"]]
+    nearest = _nearest_texts(of)
+    held_out = f" ({nearest['held_out']})" if nearest["held_out"] not in ("", "0") else ""
+    return [f"{len(of)}", *numbers, less, ranks, nearest["distance"] + held_out]
 
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
@@ -227,24 +229,38 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def from_softmax(runs: pd.DataFrame) -> tuple[float, float]:
-    """KL divergence (nats) of the nearest softmax from log P, and by how many per cent its
-    perplexity is above the head's own: means of those runs that `lmkit nearest_softmax` measured.
-    NaN where it measured none; of a head whose rank is bounded as Softmax's, 0.
-    """
+class FromSoftmax(NamedTuple):
+    """What `lmkit nearest_softmax` measured: means over the runs of which it did, else NaN."""
+
+    distance: float  # KL divergence of the nearest softmax from log P, nats
+    held_out: float  # of the nearest with its decoder, on contexts that this has not seen, nats
+    price: float  # by how many per cent its perplexity is above the head's own
+
+
+def from_softmax(runs: pd.DataFrame) -> FromSoftmax:
+    """Of a head; 0 where its rank is bounded as Softmax's."""
     if runs[PRESS].max() <= BOUND:
-        return 0.0, 0.0
+        return FromSoftmax(0.0, 0.0, 0.0)
     found = _analyses(runs, f"nearest_softmax_test_10000_{BOUND - 2}")
-    if not found:
-        return np.nan, np.nan
-    prices = [100 * (of["nearest_perplexity"] / of["perplexity"] - 1) for of in found]
-    return float(np.mean([of["divergence"] for of in found])), float(np.mean(prices))
+    measured = [
+        (
+            of["divergence"],
+            of.get("held_out_divergence") or np.nan,
+            100 * (of["nearest_perplexity"] / of["perplexity"] - 1),
+        )
+        for of in found
+    ]
+    return FromSoftmax(*map(float, np.mean(measured or [[np.nan] * 3], axis=0)))
 
 
 def _nearest_texts(runs: pd.DataFrame, prefix: str = "") -> dict[str, str]:
-    distance, price = from_softmax(runs)
-    texts = {"distance": f"{distance:.4f}" if distance else "0", "price": decimal(price, 1)}
-    return {prefix + key: "" if np.isnan(distance) else text for key, text in texts.items()}
+    found = from_softmax(runs)
+    texts = (
+        *(f"{nats:.4f}" if nats else "0" for nats in (found.distance, found.held_out)),
+        decimal(found.price, 1),
+    )
+    named = zip(found._asdict().items(), texts, strict=True)
+    return {prefix + key: "" if np.isnan(value) else text for (key, value), text in named}
 
 
 def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:

@@ -180,9 +180,9 @@ class OfContexts(Analysis):
 
 def measured(
     folder: RunFolder, kind: type[Analysis], label: str, *, every_text: bool = False
-) -> Iterator[StoredRecord]:
-    """What `kind` measured of a run on its own text, or of a model on every text, by the names of
-    its files. The labels have these names where there are several, or texts.
+) -> Iterator[tuple[str, StoredRecord]]:
+    """What `kind` measured of a run on its own text, or of a model on every text, and what the name
+    of its file says beside the kind: `test 2000`, `valid last`.
 
     Raises: UserError naming a file that is damaged or of another version.
     """
@@ -202,6 +202,5 @@ def measured(
                     f"{first['msg']}; {analysis_files.MEASURE_AGAIN}"
                 ) from None
             variant = stem.removeprefix(kind.name).replace("_", " ").strip()
-            name = f"{label} ({variant})" if variant and (every_text or len(stems) > 1) else label
             path = analysis_files.analysis_file(folder, stem).with_suffix(".npz")
-            yield StoredRecord(name, record, read_arrays(path) if path.exists() else {})
+            yield variant, StoredRecord(label, record, read_arrays(path) if path.exists() else {})

@@ -15,7 +15,7 @@ from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 class BottleneckRecord(Record):
     """Shares are of the gradient's norm; None where the logits have no one decoder."""
 
-    split: str
+    split: str = Field(title="split")
     num_contexts: int = Field(title="contexts")
     num_components: int | None
     num_words: int

@@ -17,7 +17,7 @@ from lmkit.errors.user_error import require_count
 class LogitsRecord(Record):
     """Of the logits of all words and components, before the transform."""
 
-    split: str
+    split: str = Field(title="split")
     num_contexts: int
     transform: str  # its class
     smallest: float | None = Field(default=None, title="smallest logit")

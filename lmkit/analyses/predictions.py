@@ -54,7 +54,7 @@ class Prediction(Record):
 class PredictionsRecord(Record):
     """Contexts, and how often the next word is among the likeliest at random positions."""
 
-    split: str
+    split: str = Field(title="split")
     top1: float | None = Field(title="first, share")
     top5: float | None = Field(title="among five")
     hit_positions: list[int]

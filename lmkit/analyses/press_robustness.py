@@ -19,7 +19,7 @@ from lmkit.presentation.progress import progress_bar
 class RanksUnderNoise(Record):
     """Of log P reduced to `true_rank`; a list over c has an entry for each of `noise`."""
 
-    split: str
+    split: str = Field(title="split")
     num_contexts: int = Field(title="contexts")
     num_words: int
     true_rank: int = Field(title="true rank")

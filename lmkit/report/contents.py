@@ -132,14 +132,19 @@ def measurements(
     """
     tables, figures = [], []
     for kind in kinds:
-        found: list[StoredRecord] = []
+        files: list[tuple[str, StoredRecord]] = []
         for label, path in folders.items():
             try:
-                found += measured(RunFolder(path), kind, label, every_text=every_text)
+                files += measured(RunFolder(path), kind, label, every_text=every_text)
             except UserError as error:
                 left_out[f"{path.name}, {kind.name}"] = str(error).splitlines()[0]
-        if not found:
+        if not files:
             continue
+        is_named = every_text or len({variant for variant, _ in files}) > 1
+        found = [
+            each._replace(label=f"{each.label} ({variant})") if is_named and variant else each
+            for variant, each in files
+        ]
         tables.append(_table(kind, found))
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")

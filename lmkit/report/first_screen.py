@@ -157,7 +157,9 @@ def _untested(row: pd.Series) -> str:
     """Why a head has no test."""
     if pd.isna(row["difference"]):
         return "another training"
-    return "one seed" if row["seeds"] == 1 else "the baseline has one seed"
+    if row["seeds"] == 1:
+        return "one seed"
+    return "the baseline has one seed" if row["baseline_seeds"] == 1 else "no seed differs"
 
 
 def _differing(rows: pd.DataFrame) -> str:

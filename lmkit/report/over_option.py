@@ -1,9 +1,12 @@
 """What an option does that varies within a head: K, a decoder's rank, c and k, dropout, memory."""
 
+from __future__ import annotations
+
 from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -24,7 +27,6 @@ _NAMES = {
     "head.transform.c": "c of GSS",
     "head.transform.k": "k of GSS",
 }
-_WIDTH = "trunk.emb_dim"  # the rank of a whole decoder
 _FEWEST = 2  # values of a line
 
 # means by the option's value, by the label of a head's groups that differ in it and in rates alone
@@ -39,9 +41,8 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
         runs: of a setting.
     """
     best = best_rate(runs).reset_index()  # copies of a run have one name
-    if DECODER_RANK in best and _WIDTH in best:
-        whole = best[DECODER_RANK].astype("float64").fillna(best[_WIDTH].astype("float64"))
-        best = best.assign(**{DECODER_RANK: whole})
+    if DECODER_RANK in best:
+        best = best.assign(**{DECODER_RANK: _decoder_ranks(best)})
     options = [o for o in options_in(best) if o not in RATES]
     found = {}
     for option in options:
@@ -51,6 +52,19 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
         if lines := _lines(best.assign(**{option: numbers}), option, options):
             found[option] = lines
     return _figure(found, most_contexts(best)) if found else None
+
+
+def _decoder_ranks(best: pd.DataFrame) -> pd.Series[float]:
+    """A whole decoder's is E, the dimension of its contexts, unless the head has a product of two
+    factors of that rank too, which is another decoder.
+    """
+    ranks, whole = best[DECODER_RANK].astype("float64"), pd.Series(np.nan, index=best.index)
+    for width in ("head.emb_dim", "head.mixture.emb_dim", "trunk.out_dim"):
+        if width in best:
+            whole = whole.fillna(best[width].astype("float64"))
+    factored = set(zip(best["head"], ranks, strict=True))
+    twice = [each in factored for each in zip(best["head"], whole, strict=True)]
+    return ranks.fillna(whole.mask(np.array(twice)))
 
 
 def _lines(best: pd.DataFrame, option: str, options: list[str]) -> Lines:

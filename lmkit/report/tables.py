@@ -9,7 +9,7 @@ from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
 from lmkit.presentation.tables import DASH, counted, decimal, joined
 from lmkit.report.page import PageTable
 from lmkit.results.frame import head_options, ranks_in
-from lmkit.results.groups import RATES, most_contexts, summary
+from lmkit.results.groups import RATES, summary
 from lmkit.results.labels import differing, in_words
 from lmkit.results.published import method_differences, published
 from lmkit.results.stats import ten_seeds
@@ -47,15 +47,18 @@ def groups(
     """
     every = summary(runs)
     known = runs.groupby("group", sort=False).first()  # of each fact the first run's that has it
-    labels, contexts = known["label"], most_contexts(runs)
+    labels = known["label"]
+    contexts = next((int(n) for n in against["contexts"].dropna()), None)
     shown = every.loc[against.index]
     columns, notes = _beside(known.loc[shown.index], contexts, beside, against["head_label"], paper)
-    text = _rates(runs, known.loc[shown.index]).join(_text(shown, runs))
+    text = _rates(runs, known.loc[shown.index]).join(_text(shown, runs, contexts))
     text = text.assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
     tested = against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]]
     values = shown.join(tested).set_axis(labels[shown.index])
     notes += [*baselines_apart(against), *_ten_seeds(runs, against, beside)]
+    if text.columns.str.contains("rank").any():
+        notes.append(f"Ranks are over {contexts:,} contexts of the test split.")
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
@@ -63,7 +66,7 @@ def groups(
         title = f"{further}: rates that were searched, and other training"
         columns, notes = _beside(known.loc[rest.index], contexts, beside, labels, paper)
         notes = notes if len(rest) <= _MOST_NOTED else []
-        folded = _text(rest, runs).join(columns)
+        folded = _text(rest, runs, contexts).join(columns)
         folded.index = told_apart(labels[rest.index])
         values = rest.set_axis(labels[rest.index])
         found.append(PageTable("further", title, folded, values, notes, is_folded=True))
@@ -116,11 +119,10 @@ def _rates(runs: pd.DataFrame, shown: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"at": pd.Series(cells).replace("", DASH)})
 
 
-def _text(table: pd.DataFrame, runs: pd.DataFrame) -> pd.DataFrame:
+def _text(table: pd.DataFrame, runs: pd.DataFrame, contexts: int | None) -> pd.DataFrame:
     shown = {"seeds": table["seeds"].astype(str)}
     columns = {name: how for name, how in _COLUMNS.items() if f"{name} mean" in table}
     columns |= {name: (heading, 2, 1) for name, heading in _methods(runs).items()}
-    contexts = most_contexts(runs)
     for measure, heading in _MEASURES.items():
         name = ranks_in(runs, measure).get(contexts or 0)
         if name is not None:

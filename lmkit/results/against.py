@@ -23,7 +23,8 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         `train_ppl, valid_ppl, test_ppl` (with `_sd`); `rank` and its `contexts`; `difference` of
         the test perplexities with `low, high, p_welch, p_student`, `p_holm` over all rows, and
         `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`;
-        `baseline`, the group that a head is compared with, its `baseline_ppl` on test, and whether
+        `baseline`, the group that a head is compared with, its `baseline_ppl` on test, its
+        `baseline_seeds`, and whether
         it stands `apart`, in none of the rows; and `differs`: the options beside head and rate in
         which the two differ. Heads that could train longer, or were finetuned, have no difference.
     """
@@ -94,7 +95,7 @@ def _baseline(
 
 def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, Any]:
     empty: dict[str, Any] = MeanDifference(np.nan)._asdict() | {"valid_difference": np.nan}
-    empty |= {"baseline": None, "baseline_ppl": np.nan}
+    empty |= {"baseline": None, "baseline_ppl": np.nan, "baseline_seeds": 0}
     if base is None:
         return {**empty, "differs": ()}
     both = pd.concat([members.iloc[:1], base.iloc[:1]])
@@ -113,4 +114,5 @@ def _difference(members: pd.DataFrame, base: pd.DataFrame | None) -> dict[str, A
         "differs": differs,
         "baseline": base["group"].iloc[0],
         "baseline_ppl": base["test_ppl"].mean(),
+        "baseline_seeds": len(base),
     }

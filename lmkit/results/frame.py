@@ -58,6 +58,7 @@ SAME = (
     *("head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen"),
     *("trainer.deterministic", "windows.eval_length", "windows.eval_batch_size"),
 )
+_WIDTHS = ("head.emb_dim", "head.mixture.emb_dim")  # E, free where the decoder is not tied
 _ALWAYS = (  # whatever the runs
     *("name", "folder", "state", "reason", "experiment", "seed", "head", "family", "place"),
     *("trunk", "trunk_of", "corpus", "trigger", "finetuned", "epochs", "stopped", "data_sha256"),
@@ -128,11 +129,22 @@ def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 def options_in(table: pd.DataFrame) -> list[str]:
     """The columns that are options which tell runs apart, without the seed. `SAME` are none, but
-    for a class of the user's own, whose options may mean anything.
+    for widths that are not the trunk's, and for a class of the user's own, whose options may mean
+    anything.
     """
     return [
-        c for c in table.columns if is_option(c) and (c not in SAME or _is_of_the_user(table, c))
+        c
+        for c in table.columns
+        if is_option(c) and (c not in SAME or is_own_width(c, table) or _is_of_the_user(table, c))
     ]
+
+
+def is_own_width(option: str, table: pd.DataFrame) -> bool:
+    """Whether it is E, a context's dimension, and not the trunk's in some run."""
+    if option not in _WIDTHS or option not in table:
+        return False
+    known = table[table[option].notna()]
+    return "trunk.emb_dim" not in known or bool((known[option] != known["trunk.emb_dim"]).any())
 
 
 def head_options(table: pd.DataFrame) -> list[str]:
@@ -305,7 +317,7 @@ def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
 def _column(values: list[object]) -> pd.Series[Any]:
     """Whole numbers stay whole where some are missing."""
     kinds = {type(value) for value in values if value is not None}
-    if kinds == {int}:
+    if kinds == {int} and all(abs(value) < 2**63 for value in values if isinstance(value, int)):
         return pd.Series(values, dtype="Int64" if None in values else "int64")
     if kinds == {bool}:
         return pd.Series(values, dtype="boolean" if None in values else "bool")

@@ -19,6 +19,7 @@ from lmkit.results.labels import labels, titles
 RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
 MOST_VARIANTS = 4  # of a head that stand beside each other
+_START = "finetuned_from.identity"
 BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 
@@ -44,7 +45,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     runs["setting"] = _number(runs, ["data_sha256", "trunk"])
     runs["variant"] = _number(runs, ["setting", "head", *of_head])
     runs["training"] = _number(runs, ["setting", *rest])
-    runs["group"] = _number(runs, ["variant", "training", "is_failed", *rates])
+    runs["group"] = _with_starts(runs, ["variant", "training", "is_failed", *rates])
     runs, repeated = _one_per_seed(runs)
     runs["setting_title"] = titles(runs)
     runs["variant_label"] = labels(runs, of_head)
@@ -111,9 +112,8 @@ def heads(runs: pd.DataFrame) -> pd.DataFrame:
 
 
 def most_contexts(runs: pd.DataFrame) -> int | None:
-    """The number of contexts at which most groups have Press's rank; of equals the larger."""
-    columns = ranks_in(runs)
-    counts = {n: runs.loc[runs[name].notna(), "group"].nunique() for n, name in columns.items()}
+    """The number of contexts at which most runs have Press's rank; of equals the larger."""
+    counts = {n: int(runs[name].notna().sum()) for n, name in ranks_in(runs).items()}
     return max((n for n in counts if counts[n]), key=lambda n: (counts[n], n), default=None)
 
 
@@ -157,6 +157,22 @@ def _one_per_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
 
 def _number(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
     return runs.groupby(columns, sort=False, dropna=False).ngroup()
+
+
+def _with_starts(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
+    """The groups by these columns, and by the group of the run that a finetuned one goes on from. A
+    start that is not among the runs is like any other such.
+    """
+    group = _number(runs, columns)
+    if _START not in runs:
+        return group
+    digests = runs.index.str.rpartition("-").get_level_values(2)
+    while True:  # a start may be finetuned too
+        start = runs[_START].map(dict(zip(digests, group, strict=True)))
+        found = _number(runs.assign(group=group, start=start), ["group", "start"])
+        if found.nunique() == group.nunique():
+            return group
+        group = found
 
 
 def _natural(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -9,6 +9,8 @@ import pandas as pd
 
 _SHORT = {
     "head.mixture.num_experts": "K",
+    "head.mixture.emb_dim": "E",
+    "head.emb_dim": "E",
     "head.mixture.latent_dropout": "latent dropout",
     "head.num_experts": "K",
     "head.num_partitions": "J",

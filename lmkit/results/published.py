@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option
+from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option, is_own_width
 from lmkit.results.labels import SOURCES
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
@@ -135,7 +135,7 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
         if o.startswith(SOURCES)
         else f"{o.removesuffix('._target_')} {_text(ours.get(o))} ({_text(theirs.get(o))})"
         for o in options
-        if o not in SAME
+        if (o not in SAME or is_own_width(o, pd.DataFrame([ours, theirs])))
         and not o.startswith("stopping.")
         and not _is_of_a_class(o, ours, theirs, stated)
     ]

@@ -36,6 +36,18 @@ def test_a_whole_decoder_stands_at_its_width(tmp_path, make_run):
     assert lines(tmp_path) == {"rank of the decoder": {"Softmax": [(8, 90.0), (400, 57.0)]}}
 
 
+def test_a_product_of_the_full_rank_is_no_whole_decoder(tmp_path, make_run):
+    options = {"trunk.emb_dim": 16, "trunk.out_dim": 24, "head.tie_weights": False}
+    make_run(tmp_path, 1, 57.0, options=options)
+    for rank, ppl in ((16, 60.0), (8, 90.0)):
+        make_run(tmp_path, 1, ppl, options=options | {"head.decoder_rank": rank})
+    points = [(8, 90.0), (16, 60.0), (24, 57.0)]
+    assert lines(tmp_path) == {"rank of the decoder": {"Softmax": points}}
+    make_run(tmp_path, 1, 58.0, options=options | {"head.decoder_rank": 24})
+    points[-1] = (24, 58.0)
+    assert lines(tmp_path) == {"rank of the decoder": {"Softmax": points}}
+
+
 def test_lines_share_all_other_options(tmp_path, make_run):
     for c in (-1.5, 0.0):
         for k in (2.0, 2.5):

@@ -140,6 +140,29 @@ def test_each_head_without_a_test_has_its_reason(runs, tmp_path, make_run):
     assert "Cube has no test (another training); MoS has no test (one seed)." in html
 
 
+def test_seeds_without_a_difference_are_the_reason(tmp_path, make_run):
+    for seed in (1, 2):
+        make_run(tmp_path / "runs", seed)
+        make_run(tmp_path / "runs", seed, 56.0, transform="gss")
+    assert "GSS has no test (no seed differs)." in page_of(tmp_path / "runs", tmp_path / "out")
+
+
+def test_ranks_are_of_as_many_runs_as_can_be(tmp_path, make_run):
+    for transform in ("identity", "gss"):
+        for seed in (1, 2, 3):
+            more = {"contexts": 82429} if seed == 3 else {}
+            make_run(tmp_path / "runs", seed, 400 + seed, 400 + seed, transform=transform, **more)
+        searched = {"transform": transform, "contexts": 2000, "options": {"optimizer.lr": 3}}
+        for seed in range(9):
+            make_run(tmp_path / "runs", seed, 900.0, 99, **searched)
+    runs, _ = grouped(results(str(tmp_path / "runs")))
+    assert against_baseline(runs)["rank"].to_list() == [401.5, 401.5]
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "Ranks are over 10,000 contexts of the test split." in html
+    best = html[html.index("Heads at their best rates") : html.index("rates that were searched")]
+    assert "Press rank" in best
+
+
 def test_a_baseline_of_one_seed_is_the_reason_of_heads_of_several(tmp_path, make_run):
     make_run(tmp_path / "runs")
     for seed in (1, 2):
@@ -217,6 +240,14 @@ def test_what_one_analysis_measured_twice_is_told_apart(tmp_path):
     measured_divergence(tmp_path, "test_2000", "valid_2000")
     ((table,), _) = measurements({"Softmax": tmp_path}, [Divergence], {})
     assert list(table.text.index) == ["Softmax (test 2000)", "Softmax (valid 2000)"]
+
+
+def test_what_was_measured_otherwise_than_other_heads_is_told_apart(tmp_path):
+    heads = {head: tmp_path / head for head in ("Softmax", "GSS")}
+    measured_divergence(heads["Softmax"], "test_2000")
+    measured_divergence(heads["GSS"], "test_2000_last")
+    ((table,), _) = measurements(heads, [Divergence], {})
+    assert list(table.text.index) == ["Softmax (test 2000)", "GSS (test 2000 last)"]
 
 
 def test_what_cannot_be_drawn_is_named_and_its_table_stays(tmp_path, monkeypatch):

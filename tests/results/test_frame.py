@@ -64,6 +64,12 @@ def test_ranks_stand_by_their_number_of_contexts(tmp_path, make_run):
     assert table["rank_valid_log_probs_10000.spectrum.press_rank"].max() == 5  # of valid
 
 
+def test_a_number_of_any_size_is_read(tmp_path, make_run):
+    for seed, norm in ((1, 10**20), (2, 1)):
+        make_run(tmp_path, seed, options={"trainer.gradient_clip_val": norm})
+    assert results(str(tmp_path))["trainer.gradient_clip_val"].max() == 1e20
+
+
 def test_any_analysis_is_found_and_one_of_another_text_stays_apart(tmp_path, make_run):
     run = make_run(tmp_path)
     for name, ppl in (("evaluate_test", 39.67), ("evaluate_test@other", 8.15)):

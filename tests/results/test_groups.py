@@ -80,6 +80,35 @@ def test_what_makes_other_runs_makes_another_group(tmp_path, make_run, options, 
     assert groups_in(tmp_path) == {f"Softmax ({own})": 1, f"Softmax ({others})": 2}
 
 
+def test_a_width_that_is_not_the_trunks_makes_a_group(tmp_path, make_run):
+    for seed, width in ((1, 4), (2, 4), (1, 280)):
+        options = {"head.tie_weights": False, "head.mixture.emb_dim": width}
+        make_run(tmp_path, seed, mixture="softmaxes", options=options)
+    assert groups_in(tmp_path) == {"MoS (E=4)": 2, "MoS (E=280)": 1}
+
+
+def test_finetuned_runs_are_seeds_of_one_start(tmp_path, make_run):
+    """Each goes on from a run, or from what was finetuned from one, of its own seed."""
+    means = {}
+    for rate, more in ((5, 0.0), (20, 1.0)):
+        for seed in (1, 2):
+            start = make_run(tmp_path, seed, 57 + more, options={"optimizer.lr": rate})
+            for name in ("penn_softmax_finetune", "penn_softmax_finetune_finetune"):
+                of = {"identity": start.name[-12:], "weights_sha256": "1"}
+                options = {"finetuned_from": of, "optimizer.lr": 9}
+                start = make_run(tmp_path, seed, 50 + more, options=options, name=name)
+            means[start.name] = rate
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert left_out == {}
+    again = runs.loc[list(means)]
+    by_start = again.groupby(means)["group"]
+    assert by_start.nunique().to_list() == [1, 1]
+    assert again["group"].nunique() == 2
+    only, left_out = grouped(results(str(tmp_path / "*finetune_finetune-*")))
+    assert only["group"].nunique() == 1  # their starts are not known
+    assert len(left_out) == 2
+
+
 def test_heads_of_one_name_and_different_classes_are_different(tmp_path, make_run):
     make_run(tmp_path, transform="outside")
     make_run(tmp_path, transform="outside", options={"head.transform._target_": "mine.Cube"})

@@ -45,7 +45,9 @@ def ends_in_one_line(again: str = "") -> Iterator[None]:
     except OSError as error:
         if error.errno in _LEFT_ALONE:
             raise
-        sys.exit(f"error: {error.filename or 'a file, or the output'}: {error.strerror}")
+        failed = UserError(f"{error.filename or 'a file, or the output'}: {error.strerror}")
+        failed.__cause__ = error
+        end_with(failed)
 
 
 def stderr_file() -> tuple[int, int]:

@@ -1,6 +1,7 @@
 """The user's mistakes, in one line: the option or file, what it is, and what it must be."""
 
 import difflib
+import errno
 import inspect
 import math
 import os
@@ -11,6 +12,13 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
+MAY_PASS = 74  # exit status where a file server or a disk failed for now: EX_IOERR
+_PASSING = frozenset(
+    {
+        *(errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EHOSTDOWN),
+        *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ENOTCONN),
+    }
+)
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -25,7 +33,16 @@ class UserError(Exception):
 def end_with(error: UserError) -> NoReturn:
     """Ends the command: prints the error as one line, exits with its status."""
     print(f"error: {error}", file=sys.stderr, flush=True)
-    sys.exit(error.exit_status)
+    sys.exit(MAY_PASS if error.exit_status == 1 and may_pass(error) else error.exit_status)
+
+
+def may_pass(error: BaseException | None) -> bool:
+    """Whether a file server or a disk failed, from whose error this one comes: it may be back."""
+    while error is not None:
+        if isinstance(error, OSError):
+            return error.errno in _PASSING
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def first_reason(left_out: Mapping[str, str]) -> str:

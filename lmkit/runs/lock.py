@@ -29,7 +29,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.atomic import link_exclusively, make_folder, written_beside
 from lmkit.runs.holder import Gone, Holder, this_process, why_gone
 
@@ -243,8 +243,15 @@ def look_at(
 
 
 def is_held(path: Path, now_s: float | None = None) -> bool:
-    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
-    state = look_at(path, now_s)
+    """Whether a living process holds the lock, as far as can be told; see `look_at`. One that a
+    file server cannot read for now counts as held, such as one that is just being removed there.
+    """
+    try:
+        state = look_at(path, now_s)
+    except OSError as error:
+        if may_pass(error):
+            return True
+        raise
     return state is not None and state.gone is None
 
 

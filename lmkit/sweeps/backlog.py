@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -120,6 +120,7 @@ class Backlog:
         self._end(point, "finished")
 
     def _has_ended(self, waiting: Waiting) -> bool:
+        """Whether a point needs no training now."""
         point = waiting.point
         try:
             if self._sweep.run_folder(point).finished_within(point.budget):
@@ -127,6 +128,9 @@ class Backlog:
                 return True
             failure = self._sweep.failure(point)
         except UserError as error:  # its result is damaged: the other points are trained
+            if may_pass(error):
+                self.put_off(waiting)
+                return True
             damaged = Failure(str(error), [], repeats=True)
             failure = self._sweep.failure(point) or self._sweep.record_failure(point, damaged)
             self._give_up(point, failure)

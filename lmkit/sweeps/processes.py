@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.atomic import make_folder
 from lmkit.runs.lock import HELD
 from lmkit.runs.quoting import as_value
@@ -129,8 +129,8 @@ class _Processes:
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
         try:
             has_finished = folder.finished_within(point.budget)
-        except UserError as error:  # its result is damaged
-            self.backlog.failed(point, Failure(str(error), [], repeats=True))
+        except UserError as error:  # its result is damaged, or cannot be read for now
+            self.backlog.failed(point, Failure(str(error), [], repeats=not may_pass(error)))
             return
         if has_finished:  # perhaps killed just after finishing
             self.backlog.finished(point)

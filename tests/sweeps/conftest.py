@@ -11,7 +11,7 @@ from lmkit.sweeps import backlog, processes
 
 # python trainer.py RUN_FOLDER BEHAVIOUR: takes the lock, does as it is told, publishes a result.
 TRAINER = """
-import os, signal, sys, time
+import errno, os, signal, sys, time
 from pathlib import Path
 from lmkit.errors.user_error import UserError, end_with
 from lmkit.runs.folder import RunFolder
@@ -45,6 +45,8 @@ try:
             sys.exit("error: the reason why")
         if behaviour == "crashes":
             sys.exit("RuntimeError: the reason why")
+        if behaviour == "out of reach" and attempts == 1:
+            raise UserError("cannot read a file") from OSError(errno.ESTALE, "stale file handle")
         if behaviour == "killed" and attempts == 1:
             os.kill(os.getpid(), signal.SIGKILL)
         if behaviour == "together":

@@ -1,5 +1,6 @@
 """Points as processes: failures and kills stay their own, held locks are waited for."""
 
+import errno
 import subprocess
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -9,6 +10,7 @@ import pytest
 from lmkit.cli.sweep import stop, work
 from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.sweep_folder import Failure, SweepFolder
 from lmkit.sweeps import backlog, planning, processes, tables
@@ -32,6 +34,24 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert (failure.reason, failure.attempts) == ("exit status 1", 2)
     assert failure.log_tail == ["attempt 2", "RuntimeError: the reason why"]  # of its last alone
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
+
+
+def test_a_server_out_of_reach_is_no_mistake_that_would_repeat(sweep_of, attempts, monkeypatch):
+    sweep, said = sweep_of("out of reach", "fails"), []
+    unread = iter([OSError(errno.EIO, "input/output error")])
+    real = RunFolder.finished_within
+
+    def finished_within(*args):
+        for error in unread:
+            raise UserError("result.json cannot be read") from error
+        return real(*args)
+
+    monkeypatch.setattr(RunFolder, "finished_within", finished_within)
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.1)
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert states(sweep) == ["finished", "failed"]
+    assert [len(each) for each in attempts(sweep)] == [2, 1]
+    assert "0 out of reach: exit status 74, attempt 2 follows" in said
 
 
 def test_workers_train_each_point_once_and_count_its_attempts_together(sweep_of, attempts, quick):

@@ -209,7 +209,7 @@ def restore_metrics(folder: RunFolder, check_lock: Callable[[], None]) -> None:
     result, checkpoint = folder.read_result(), load_checkpoint(folder.last)
     copy, step = checkpoint["lmkit"]["metrics"], checkpoint["global_step"]
     file = MetricsFile(folder.metrics, check_lock)
-    file.restore(step, copy)
+    file.restore(step, checkpoint["epoch"] + 1, copy)
     measures = SpectrumMeasures(**result.metrics["test_spectrum"])
     file.append(step + 1, result.budget.epochs, _test_row(result.metrics, measures))
 

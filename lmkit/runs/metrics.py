@@ -82,9 +82,10 @@ class MetricsFile:
         rows = [row for row in self._parse(content) if row["step"] <= step]
         return self._rewrite(_columns_of(content), rows)
 
-    def restore(self, step: int, copy: str) -> None:
-        """Truncates to `copy`, as returned by `copy()`, and the rows up to `step` that follow it. A
-        damaged file is replaced by the copy. For a new run the copy is "".
+    def restore(self, step: int, epoch: int, copy: str) -> None:
+        """Truncates to `copy`, as returned by `copy()`, and the rows up to `step` and `epoch` that
+        follow it: those of the next epoch's start, at the same step, are written again. A damaged
+        file is replaced by the copy. For a new run the copy is "", and the epoch 0.
 
         Raises: UserError naming the file when it cannot be written; LockLost.
         """
@@ -95,7 +96,7 @@ class MetricsFile:
             there, theirs = [], []
         # compared as text: NaN equals nothing
         if repr(there[: len(rows)]) == repr(rows) and theirs[: len(columns)] == columns:
-            later = [row for row in there[len(rows) :] if row["step"] <= step]
+            later = [r for r in there[len(rows) :] if r["step"] <= step and r["epoch"] <= epoch]
             rows, columns = [*rows, *later], theirs
         self._rewrite(columns, rows)
 

@@ -79,7 +79,7 @@ MUTANTS = (
     Mutant("best.ckpt is not linked on resume", f"{EPOCH_END}.load_state_dict",
            "self._link_best()  #", "pass  #"),
     Mutant("rows are not restored", f"{EPOCH_END}.on_fit_start",
-           "self.run.metrics.restore(self.step, self.metrics)", "pass"),
+           "self.run.metrics.restore(self.step, self.epoch, self.metrics)", "pass"),
     Mutant("the checkpoint's copy of the rows is empty", f"{EPOCH_END}.on_save_checkpoint",
            "self.run.metrics.copy()", '""'),
     Mutant("the state of random numbers is forgotten", f"{MODULE}.restore",

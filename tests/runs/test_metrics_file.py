@@ -111,7 +111,7 @@ def test_nothing_is_written_without_the_lock(metrics: MetricsFile) -> None:
         lambda: checking.append(20, 1, {"loss": 1.0}),
         lambda: checking.append(20, 1, {"new": 1.0}),
         lambda: checking.cut_back(0),
-        lambda: checking.restore(0, "step,epoch\n"),
+        lambda: checking.restore(0, 0, "step,epoch\n"),
     ):
         with pytest.raises(UserError, match="lost"):
             act()
@@ -153,10 +153,10 @@ def test_restored_from_a_copy(metrics: MetricsFile) -> None:
     assert copy.encode() == whole
     for content in (whole.replace(b"25", b"26"), whole[:-5], whole[:30], b"", b"garbage\n\0"):
         metrics.path.write_bytes(content)
-        MetricsFile(metrics.path).restore(2, copy)
+        MetricsFile(metrics.path).restore(2, 1, copy)
         assert metrics.path.read_bytes() == whole
     metrics.path.unlink()
-    MetricsFile(metrics.path).restore(2, copy)
+    MetricsFile(metrics.path).restore(2, 1, copy)
     assert metrics.path.read_bytes() == whole
 
 
@@ -166,12 +166,19 @@ def test_restoring_a_whole_file_keeps_later_columns_and_cuts_later_rows(
     metrics.append(1, 1, {"loss": 1.25})
     copy = metrics.copy()
     metrics.append(1, 1, {"late": 5.0})  # of the step of the checkpoint, but after it
+    metrics.append(1, 2, {"rate": 20.0})  # as the next epoch starts
     metrics.append(2, 1, {"loss": 1.125})
-    MetricsFile(metrics.path).restore(1, copy)
+    MetricsFile(metrics.path).restore(1, 1, copy)
     assert metrics.read() == [
         {"step": 1, "epoch": 1, "loss": 1.25},
         {"step": 1, "epoch": 1, "late": 5.0},
     ]
+
+
+def test_a_run_without_a_checkpoint_begins_with_no_row(metrics: MetricsFile) -> None:
+    metrics.append(0, 1, {"rate": 20.0})
+    MetricsFile(metrics.path).restore(0, 0, "")
+    assert metrics.read() == []
 
 
 def test_torn_anywhere(metrics: MetricsFile) -> None:

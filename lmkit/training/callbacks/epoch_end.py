@@ -65,7 +65,8 @@ class EpochEnd(RunCallback, Checkpoint):
         self.last_is_best = False  # whether the checkpoint being saved is the best epoch's
         self.batches: dict[str, int] | None = None  # restored, to be passed on
         self.held: dict[str, Any] | None = None  # the checkpoint before the epoch's validation
-        self.metrics, self.step = "", 0  # the rows of a checkpoint, and up to which step they stay
+        self.metrics = ""  # the rows of a checkpoint
+        self.step = self.epoch = 0  # up to which rows that follow them stay
         self.trained_by: list[dict[str, Any]] = []  # the versions of the code, this process's last
 
     @property
@@ -95,7 +96,7 @@ class EpochEnd(RunCallback, Checkpoint):
             data_of(trainer).train_batches.load_state_dict(self.batches)
         # not only once training starts: a run past its last epoch trains no more, but its
         # conclusion reads the file
-        self.run.metrics.restore(self.step, self.metrics)
+        self.run.metrics.restore(self.step, self.epoch, self.metrics)
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.run.signals.listen()  # replaces Lightning's handler, which stops without saving
@@ -259,6 +260,7 @@ class EpochEnd(RunCallback, Checkpoint):
         # the row of an epoch whose validation restarts has the checkpoint's step
         self.metrics = kept["metrics"]
         self.step = -1 if kept.get("in_validation") else checkpoint["global_step"]
+        self.epoch = checkpoint["epoch"] + 1
 
     def state_dict(self) -> dict[str, Any]:
         return {

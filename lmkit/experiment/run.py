@@ -153,7 +153,7 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
     if most is not None and done > most:
         raise UserError(
             f"max_epochs={most}, but {defined.folder.path} has trained {done} epochs: "
-            f"max_epochs={done} or more goes on, and another name= starts anew"
+            f"max_epochs={done} or more goes on, and another runs_dir= starts anew"
         )
     return last, f"resuming after step {content['global_step']:,}, in epoch {done + 1:,}"
 

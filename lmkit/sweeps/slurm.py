@@ -112,7 +112,8 @@ class Slurm:
         file = sweep.path / "slurm.sh"
         number = min(len(points), self._most_jobs)
         replace_text(file, self.script(sweep, number))
-        queued = len(jobs_of(sweep))  # where SLURM is silent, another array could be too many
+        # where SLURM is silent, another array could be too many; a job that ends trains no more
+        queued = len([state for state in jobs_of(sweep) if state != "COMPLETING"])
         if queued < number:
             array = _answer(["sbatch", "--parsable", f"--array=0-{number - queued - 1}", str(file)])
             workers = counted(number - queued, "worker")

@@ -130,7 +130,7 @@ class HeadModule(pl.LightningModule, Predictor):
     def _diverged(self, what: str) -> UserError:
         return UserError(
             f"{what}: training stopped, and what was saved before stays; try a lower optimizer.lr "
-            f"(now {self.lr})"
+            f"(now {self.lr}), of finetuning lr"
         )
 
     def _write_row(self, values: Mapping[str, Tensor | float], step: int) -> None:

@@ -119,14 +119,14 @@ def test_as_many_workers_are_submitted_as_there_are_points_less_those_that_are_t
     script = sweep.path / "slurm.sh"
     assert capsys.readouterr().out == f"array 17: 2 workers, by {script}\n"
     assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-1 {script}\n"
-    (commands / "squeue").write_text("#!/bin/sh\necho PENDING; echo RUNNING\n")
+    (commands / "squeue").write_text("#!/bin/sh\necho PENDING; echo RUNNING; echo COMPLETING\n")
     slurm()(sweep, sweep.manifest.points)
     assert (commands / "sbatch.said").read_text() == f"--parsable --array=0-0 {script}\n"
     assert capsys.readouterr().out == (
         f"array 17: 1 worker, by {script}\n"
         "2 workers of an earlier command still queued or running\n"
     )
-    assert jobs_of(sweep) == ["PENDING", "RUNNING"]
+    assert jobs_of(sweep) == ["PENDING", "RUNNING", "COMPLETING"]
 
 
 def test_a_stop_ends_the_jobs_of_a_sweep_that_has_some(sweep_of, commands):

@@ -162,9 +162,10 @@ def _lines(error: BaseException) -> list[str]:
 
 def _unreadable(argument: str) -> str:
     if os.path.exists(argument):
-        return f"{argument!r} must follow the option that takes it, as in run={argument}"
+        return f"{argument!r} must follow the option that takes it, as in OPTION={argument}"
     if "=" not in argument and ":" in argument:
-        return f"{argument!r}: a filter stands with its runs in quotes, as in 'run=runs {argument}'"
+        given = argument if " " in argument else f"runs {argument}"
+        return f"{argument!r}: a filter stands with its runs in quotes, as in 'OPTION={given}'"
     return (
         f"{argument!r} cannot be read as option=value; write for example optimizer.lr=20, and "
         f"quote values with special characters: 'name=\"a, b\"'"

@@ -10,6 +10,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder, require_text
 from lmkit.presentation.tables import counted
 from lmkit.results.frame import frame
+from lmkit.runs.analysis_files import of_no_analysis
 from lmkit.runs.selection import select_folders
 
 
@@ -31,6 +32,10 @@ def main(config: DictConfig) -> None:
         )
         runs = frame(folders, damaged)
         analyses, left_out = find_analyses()
+        for stem in of_no_analysis([*folders, *models], [kind.name for kind in analyses]):
+            left_out[f"analysis/{stem}.json"] = (
+                "of no analysis known here: --config-dir names yours"
+            )
     with console.status("drawing"):
         written = make_report(
             runs,

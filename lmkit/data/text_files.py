@@ -182,7 +182,7 @@ class TextFiles(SplitFiles):
         except ImportError:
             raise UserError(
                 f"{folder} is a data set of the library datasets, which is not installed: "
-                f"pip install 'lmkit[datasets]'"
+                f"pip install datasets"
             ) from None
         try:
             loaded = datasets.load_from_disk(str(folder))

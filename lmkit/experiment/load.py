@@ -15,11 +15,16 @@ from lmkit.experiment.make import make
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.source import source_sha256
+from lmkit.runs.source import find_source, source_sha256
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
+
+_CHANGED_CODE = (
+    ", or measure the weights with the code as it is now, under a name of its own, by "
+    "changed_code=true"
+)
 
 
 class LoadedRun(NamedTuple):
@@ -65,18 +70,27 @@ def own_classes(folder: RunFolder) -> dict[str, str]:
     return stored
 
 
-def changed_classes(folder: RunFolder, *, allowed: bool) -> tuple[str, ...]:
+def changed_classes(
+    folder: RunFolder, *, allowed: bool, or_else: str = _CHANGED_CODE
+) -> tuple[str, ...]:
     """The classes of the user's own whose files are others than those that the run was trained by.
 
-    Raises: UserError when there are any, unless that is allowed.
+    Args:
+        or_else: what the message advises beside the earlier code.
+
+    Raises: UserError when there are any, unless that is allowed; when one is not found.
     """
     stored = own_classes(folder)
+    if lost := [target for target in stored if find_source(target) is None]:
+        raise UserError(
+            f"{folder.path}: {lost[0]}, by which the run was trained, is not found from here: put "
+            f"its folder on PYTHONPATH"
+        )
     changed = tuple(t for t, sha256 in stored.items() if source_sha256(t) != sha256)
     if changed and not allowed:
         raise UserError(
             f"{folder.path}: {changed[0]} has changed since the run was trained, or a file that it "
-            f"imports has: bring the earlier code back, or measure the weights with the code as it "
-            f"is now, under a name of its own, by changed_code=true"
+            f"imports has: bring the earlier code back{or_else}"
         )
     return changed
 

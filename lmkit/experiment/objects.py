@@ -1,5 +1,6 @@
 """Makes the objects of a run from its configuration, each once; errors are one line."""
 
+import inspect
 import os
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -231,8 +232,17 @@ def make_transform(section: object, num_words: int) -> nn.Module:
         given["transform"] = make_transform(section["transform"], num_words)
         section = {name: value for name, value in section.items() if name != "transform"}
     factory = factory_of(section, "head.transform")
-    if "num_words" in parameters(factory.func) and "num_words" not in factory.keywords:
+    takes = parameters(factory.func)
+    if "num_words" in takes and "num_words" not in factory.keywords:
         given["num_words"] = num_words
+    there = given.keys() | factory.keywords.keys()
+    lacks = [name for name, p in takes.items() if p.default is p.empty and name not in there]
+    if lacks and inspect.isfunction(factory.func):
+        raise UserError(
+            f"head.transform._target_={factory.func.__module__}.{factory.func.__qualname__} is a "
+            f"function of {lacks[0]}: a transform is a class derived from torch.nn.Module, with "
+            f"the formula in its forward"
+        )
     return make(section, "head.transform", nn.Module, **given)
 
 

@@ -183,7 +183,7 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.experiment.load import changed_classes, restored_model
         from lmkit.training.language_model import LanguageModel
 
-        changed_classes(self._run, allowed=False)
+        changed_classes(self._run, allowed=False, or_else="")
         model, _ = restored_model(self._checkpoint())
         assert isinstance(model, LanguageModel)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")

@@ -171,7 +171,8 @@ def _transformers() -> ModuleType:
         import transformers
     except ImportError:
         raise UserError(
-            "hf= needs the library transformers, which is not installed: pip install 'lmkit[hf]'"
+            "hf= needs the libraries transformers and safetensors, which are not installed: "
+            "pip install transformers safetensors"
         ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

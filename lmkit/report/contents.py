@@ -180,7 +180,10 @@ def _cell(value: object) -> str:
 def _answer(rows: pd.DataFrame) -> PageSection:
     drawn = first_screen.rank_and_perplexity(rows)
     tables_ = [first_screen.heads_by_settings(rows)]
-    return PageSection("answer", "", first_screen.RULE, tables_, [drawn] if drawn else [])
+    if drawn is None:
+        return PageSection("answer", "", first_screen.RULE, tables_, [])
+    rule = f"{first_screen.RULE} {first_screen.RULE_OF_R}"
+    return PageSection("answer", "", rule, tables_, [drawn])
 
 
 def _setting(

@@ -20,8 +20,11 @@ RULE = (
     "valid, the baseline too; those trained otherwise are folded away below. A cell has the "
     "difference of the means over seeds from the baseline's test perplexity, Welch's 95 % interval "
     "and the same difference on valid. It is coloured where Holm's p (of Welch's, over this table) "
-    f"is below {LEVEL:g}. r is Pearson's of log Press rank and test perplexity: a point is a head "
-    "of that setting, as in the table, and seeds are no points."
+    f"is below {LEVEL:g}."
+)
+RULE_OF_R = (
+    "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
+    "in the table, and seeds are no points."
 )
 _COLUMNS = 2  # of the small panels
 _FEWEST = 3  # heads of a panel

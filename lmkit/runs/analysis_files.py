@@ -11,7 +11,7 @@ run's.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,7 +49,17 @@ def analysis_stems(run: RunFolder, kind: str, *, every_text: bool = False) -> li
     """
     stems = sorted(path.stem for path in run.analysis.glob(f"{kind}*.json"))
     counting = [stem for stem in stems if every_text or _OTHER not in stem]
-    return [stem for stem in counting if re.match(rf"{re.escape(kind)}(_|{_OTHER}|$)", stem)]
+    return [stem for stem in counting if _is_of(kind, stem)]
+
+
+def of_no_analysis(folders: Iterable[RunFolder], kinds: Collection[str]) -> list[str]:
+    """The stems of files that analyses of other kinds wrote into these folders."""
+    stems = {path.stem for folder in folders for path in folder.analysis.glob("*.json")}
+    return sorted(stem for stem in stems if not any(_is_of(kind, stem) for kind in kinds))
+
+
+def _is_of(kind: str, stem: str) -> bool:
+    return re.match(rf"{re.escape(kind)}(_|{_OTHER}|$)", stem) is not None
 
 
 def write_analysis(

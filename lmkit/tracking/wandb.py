@@ -11,7 +11,13 @@ from typing import Any, Literal, get_args
 import wandb
 from pytorch_lightning.loggers import WandbLogger as LightningsLogger
 
-from lmkit.errors.user_error import UserError, require_choice, require_list, require_text
+from lmkit.errors.user_error import (
+    UserError,
+    did_you_mean,
+    require_choice,
+    require_list,
+    require_text,
+)
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 from lmkit.tracking.charts import all_charts, epoch_charts, log_charts, result_fields, run_fields
@@ -93,7 +99,11 @@ class WandbLogger(LightningsLogger):
                 "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
                 "the run later"
             )
-        signature(wandb.init).bind_partial(**options)  # TypeError for one that W&B does not have
+        takes = signature(wandb.init).parameters
+        for option in options:
+            if option not in takes:
+                near = did_you_mean(option, list(takes), "logger.wandb.")
+                raise UserError(f"logger.wandb.{option} is no option of wandb.init{near}")
         for option in OWN:
             if option in options:
                 raise UserError(f"logger.wandb.{option} cannot be set: lmkit sets it")

@@ -245,6 +245,9 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "How long the words are" in page
     assert "parameters of the model" in page
+    capsys.readouterr()
+    lmkit("report", "runs=runs")
+    assert "left out: analysis/longest.json: of no analysis known" in capsys.readouterr().out
     # one whose class cannot be had is named and ends no report
     (tmp_path / "own_analyses.py").write_text("1 / 0\n")
     capsys.readouterr()

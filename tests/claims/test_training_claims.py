@@ -163,3 +163,6 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     assert "@" in other
     assert "(changed code: heads.Cube)" in content["measured_on"]["name"]
     assert not content["measured_on"]["is_own"]
+    heads.unlink()
+    line = ("evaluate", f"run={path}", "changed_code=true")
+    assert "heads.Cube, by which the run was trained, is not found from here" in refused(*line)

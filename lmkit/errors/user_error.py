@@ -36,13 +36,10 @@ def end_with(error: UserError) -> NoReturn:
     sys.exit(MAY_PASS if error.exit_status == 1 and may_pass(error) else error.exit_status)
 
 
-def may_pass(error: BaseException | None) -> bool:
-    """Whether a file server or a disk failed, from whose error this one comes: it may be back."""
-    while error is not None:
-        if isinstance(error, OSError):
-            return error.errno in _PASSING
-        error = error.__cause__ or error.__context__
-    return False
+def may_pass(error: BaseException) -> bool:
+    """Whether it is that of a file server or a disk, or comes from one: it may be back."""
+    origin = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+    return isinstance(origin, OSError) and origin.errno in _PASSING
 
 
 def first_reason(left_out: Mapping[str, str]) -> str:

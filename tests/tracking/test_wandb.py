@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from lmkit.cli import sync
+from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_loggers
 from lmkit.runs.folder import RunFolder, read_finished
@@ -29,7 +30,14 @@ from tests.waiting import state_of, wait_for
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("WANDB_MODE", "WANDB_DISABLED", "WANDB_DIR", "WANDB_RUN_ID", "WANDB_SWEEP_ID"):
+    for name in (
+        "WANDB_MODE",
+        "WANDB_DISABLED",
+        "WANDB_DIR",
+        "WANDB_RUN_ID",
+        "WANDB_SWEEP_ID",
+        "WANDB_PROJECT",
+    ):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(module, "INIT_S", 300.0)
     monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")
@@ -183,6 +191,14 @@ def test_a_mode_that_wandb_does_not_have_is_refused_by_name(finished, monkeypatc
     monkeypatch.setenv("WANDB_MODE", "of")
     with pytest.raises(UserError, match="WANDB_MODE must be one of offline, online, disabled"):
         logger(finished)
+
+
+def test_the_project_is_that_of_wandbs_variable(monkeypatch):
+    for project, expected in ((None, "lmkit"), ("mine", "mine")):
+        if project:
+            monkeypatch.setenv("WANDB_PROJECT", project)
+        config = plain_config(compose("train", ["logger=wandb"]))
+        assert config["logger"]["wandb"]["project"] == expected
 
 
 @pytest.mark.parametrize("option", OWN)

@@ -243,15 +243,8 @@ def look_at(
 
 
 def is_held(path: Path, now_s: float | None = None) -> bool:
-    """Whether a living process holds the lock, as far as can be told; see `look_at`. One that a
-    file server cannot read for now counts as held, such as one that is just being removed there.
-    """
-    try:
-        state = look_at(path, now_s)
-    except OSError as error:
-        if may_pass(error):
-            return True
-        raise
+    """Whether a living process holds the lock, as far as can be told; see `look_at`."""
+    state = look_at(path, now_s)
     return state is not None and state.gone is None
 
 
@@ -265,8 +258,10 @@ class Locks:
     def __init__(self, runs_dir: Path) -> None:
         try:
             self.names = frozenset(os.listdir(runs_dir))  # of all files, other than locks too
-        except FileNotFoundError:
-            self.names = frozenset()
+        except OSError as error:
+            if not (isinstance(error, FileNotFoundError) or may_pass(error)):
+                raise
+            self.names = frozenset()  # who then takes a held lock is refused by it
         self._now_s = server_time_s(runs_dir)
 
     def is_held(self, lock: Path) -> bool:

@@ -21,6 +21,7 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
+MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
 
@@ -33,6 +34,7 @@ class Waiting:
     lock: Path  # of its run
     not_before: float = 0.0  # time.monotonic()
     was_held: bool = False  # by another process
+    unread: int = 0  # looks at which its files could not be read
 
 
 class Backlog:
@@ -68,18 +70,52 @@ class Backlog:
         locks = Locks(self._sweep.runs_dir)
         for waiting in due:
             self._free.remove(waiting)
-            if locks.is_held(waiting.lock):
-                self.put_off(waiting)
-            elif self._has_ended(waiting):
-                continue
-            elif not self._sweep.claim(waiting.point):
-                self.put_off(waiting)
-            elif self._has_ended(waiting):  # just before it was claimed
-                self._sweep.release(waiting.point)
-            else:
-                self._pause_s = LOOK_AGAIN_S
-                return waiting
+            try:
+                if self._is_taken(waiting, locks):
+                    self._pause_s = LOOK_AGAIN_S
+                    return waiting
+            except (UserError, OSError) as error:
+                self._unreadable(waiting, error)
         return None
+
+    def _is_taken(self, waiting: Waiting, locks: Locks) -> bool:
+        """Whether a point is to be trained, and is claimed; otherwise it has ended or is put off.
+
+        Raises: UserError or OSError for a file that is damaged or cannot be read.
+        """
+        if locks.is_held(waiting.lock):
+            self.put_off(waiting)
+            return False
+        if self._has_ended(waiting):
+            return False
+        if not self._sweep.claim(waiting.point):
+            self.put_off(waiting)
+            return False
+        try:
+            if not self._has_ended(waiting):
+                return True
+        except (UserError, OSError):
+            self._sweep.release(waiting.point)
+            raise
+        self._sweep.release(waiting.point)  # it ended just before it was claimed
+        return False
+
+    def _unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
+        """Looks again later at what a file server cannot read for now; gives up what is damaged."""
+        point, waiting.unread = waiting.point, waiting.unread + 1
+        if may_pass(error) and waiting.unread < MOST_UNREAD:
+            if waiting.unread == 1:
+                self._say(f"{point.label}: {error}; looking again later")
+            waiting.not_before = time.monotonic() + min(
+                LOOK_AGAIN_S * waiting.unread, LOOK_SELDOM_S
+            )
+            self._free.append(waiting)
+        elif isinstance(error, OSError) and not may_pass(error):
+            raise error
+        else:  # the other points are trained
+            damaged = Failure(str(error), [], repeats=True)
+            failure = self._sweep.failure(point) or self._sweep.record_failure(point, damaged)
+            self._give_up(point, failure)
 
     def refused(self, waiting: Waiting) -> None:
         """Keeps a point that was taken, and that another process turned out to train."""
@@ -120,21 +156,11 @@ class Backlog:
         self._end(point, "finished")
 
     def _has_ended(self, waiting: Waiting) -> bool:
-        """Whether a point needs no training now."""
         point = waiting.point
-        try:
-            if self._sweep.run_folder(point).finished_within(point.budget):
-                self._end(point, "finished elsewhere" if waiting.was_held else "")
-                return True
-            failure = self._sweep.failure(point)
-        except UserError as error:  # its result is damaged: the other points are trained
-            if may_pass(error):
-                self.put_off(waiting)
-                return True
-            damaged = Failure(str(error), [], repeats=True)
-            failure = self._sweep.failure(point) or self._sweep.record_failure(point, damaged)
-            self._give_up(point, failure)
+        if self._sweep.run_folder(point).finished_within(point.budget):
+            self._end(point, "finished elsewhere" if waiting.was_held else "")
             return True
+        failure = self._sweep.failure(point)
         if failure is not None and self._sweep.is_given_up(failure):
             self._give_up(point, failure)
             return True
@@ -148,11 +174,18 @@ class Backlog:
         locks = Locks(self._sweep.runs_dir)
         locked = [each for each in self._held if each.lock.name in locks.names]
         some = random.sample(locked, min(LOOKS, len(locked)))
-        still = set(locked) - {each for each in some if not locks.is_held(each.lock)}
+        still = set(locked) - {each for each in some if self._may_be_free(each, locks)}
         self._free += [each for each in self._held if each not in still]
         self._held = [each for each in self._held if each in still]
         self._pause_s = min(2 * self._pause_s, LOOK_SELDOM_S)
         self._look_at = time.monotonic() + self._pause_s
+
+    def _may_be_free(self, waiting: Waiting, locks: Locks) -> bool:
+        """Whether nobody holds a point, or its lock cannot be read: `take` says which."""
+        try:
+            return not locks.is_held(waiting.lock)
+        except OSError:
+            return True
 
     def _waiting(self, point: Point) -> Waiting:
         return Waiting(point, self._sweep.run_folder(point).lock)

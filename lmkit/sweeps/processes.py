@@ -59,7 +59,7 @@ def run_points(
                     raise StopRequested(signals.requested)
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + LOOK_S
-                    if sweep.asked_to_stop_at() != before:
+                    if _asked_to_stop_at(sweep, before) != before:
                         say("lmkit sweep stop: its runs save and end")
                         raise StopRequested(signal.SIGTERM, by="lmkit sweep stop")
                 processes.start()
@@ -129,7 +129,7 @@ class _Processes:
         point, folder = waiting.point, self.sweep.run_folder(waiting.point)
         try:
             has_finished = folder.finished_within(point.budget)
-        except UserError as error:  # its result is damaged, or cannot be read for now
+        except (UserError, OSError) as error:  # its result is damaged, or cannot be read for now
             self.backlog.failed(point, Failure(str(error), [], repeats=not may_pass(error)))
             return
         if has_finished:  # perhaps killed just after finishing
@@ -159,6 +159,16 @@ class _Processes:
                 run.process.wait()
         for run in self.running:
             self.sweep.release(run.waiting.point)
+
+
+def _asked_to_stop_at(sweep: SweepFolder, before: int | None) -> int | None:
+    """As the sweep says; as `before` where its folder cannot be read for now."""
+    try:
+        return sweep.asked_to_stop_at()
+    except OSError as error:
+        if may_pass(error):
+            return before
+        raise
 
 
 def without_result(folder: Path) -> str:

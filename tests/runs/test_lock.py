@@ -1,6 +1,5 @@
 """Who holds a lock, who may take it over, and what the one who lost it may still do."""
 
-import errno
 import json
 import os
 import re
@@ -293,27 +292,6 @@ def test_heartbeat_outlives_a_server_out_of_reach(
     monkeypatch.setattr(os, "utime", stamp)
     wait_for(lambda: path.stat().st_mtime > 1000)
     heartbeat.stop()
-
-
-@pytest.mark.parametrize(("number", "held"), [(errno.ESTALE, True), (errno.EACCES, None)])
-def test_what_a_server_cannot_read_for_now_is_held(
-    path: Path, monkeypatch: pytest.MonkeyPatch, number: int, held: bool | None
-) -> None:
-    """As where another node has removed the file since its name was found."""
-    path.touch()
-    real = os.open
-
-    def fail(file: Path, *how: int) -> int:
-        if file == path:
-            raise OSError(number, os.strerror(number), str(file))
-        return real(file, *how)
-
-    monkeypatch.setattr(os, "open", fail)
-    if held:
-        assert is_held(path)
-    else:
-        with pytest.raises(PermissionError):
-            is_held(path)
 
 
 def test_interrupted_as_it_is_taken_it_is_given_back(

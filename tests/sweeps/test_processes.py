@@ -36,22 +36,56 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
 
 
-def test_a_server_out_of_reach_is_no_mistake_that_would_repeat(sweep_of, attempts, monkeypatch):
-    sweep, said = sweep_of("out of reach", "fails"), []
-    unread = iter([OSError(errno.EIO, "input/output error")])
-    real = RunFolder.finished_within
+def out_of_reach(monkeypatch, place, name: str, times: int) -> None:
+    """The next calls of a function fail as where a file server is out of reach."""
+    real, left = getattr(place, name), [None] * times
 
-    def finished_within(*args):
-        for error in unread:
-            raise UserError("result.json cannot be read") from error
+    def fail(*args):
+        if left:
+            left.pop()
+            raise OSError(errno.ESTALE, "stale file handle", "a file")
         return real(*args)
 
-    monkeypatch.setattr(RunFolder, "finished_within", finished_within)
+    monkeypatch.setattr(place, name, fail)
+
+
+@pytest.mark.parametrize(
+    ("place", "name"),
+    [
+        (backlog.Locks, "is_held"),
+        (locks.os, "listdir"),
+        (RunFolder, "state"),
+        (SweepFolder, "claim"),
+        (SweepFolder, "asked_to_stop_at"),
+    ],
+)
+def test_a_server_out_of_reach_ends_no_worker(sweep_of, attempts, monkeypatch, place, name):
+    sweep, said = sweep_of("out of reach", "0.4", "fails"), []
     monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.1)
+    monkeypatch.setattr(processes, "LOOK_S", 0.1)
+    real = processes._Processes.start
+
+    def start(self):  # from when on the server fails, once
+        monkeypatch.setattr(processes._Processes, "start", real)
+        out_of_reach(monkeypatch, place, name, 1)
+        real(self)
+
+    monkeypatch.setattr(processes._Processes, "start", start)
     run_points(sweep, sweep.manifest.points, [{}], said.append)
-    assert states(sweep) == ["finished", "failed"]
-    assert [len(each) for each in attempts(sweep)] == [2, 1]
+    assert states(sweep) == ["finished", "finished", "failed"]
+    assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
     assert "0 out of reach: exit status 74, attempt 2 follows" in said
+
+
+def test_what_can_never_be_read_is_given_up(sweep_of, attempts, monkeypatch):
+    sweep, said = sweep_of("ok"), []
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.0)
+    out_of_reach(monkeypatch, RunFolder, "state", backlog.MOST_UNREAD)
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert said[0].startswith("0 ok: [Errno 116] stale file handle")
+    assert said[0].endswith("looking again later")
+    assert said[1].startswith("[1/1] failed ([Errno 116] stale")
+    assert attempts(sweep) == [[]]
 
 
 def test_workers_train_each_point_once_and_count_its_attempts_together(sweep_of, attempts, quick):

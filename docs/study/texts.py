@@ -230,7 +230,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
 
 
 class FromSoftmax(NamedTuple):
-    """What `lmkit nearest_softmax` measured: means over the runs of which it did, else NaN."""
+    """What `lmkit nearest_softmax` measured: means over the runs of which it did; NaN of none."""
 
     distance: float  # KL divergence of the nearest softmax from log P, nats
     held_out: float  # of the nearest with its decoder, on contexts that this has not seen, nats
@@ -245,12 +245,12 @@ def from_softmax(runs: pd.DataFrame) -> FromSoftmax:
     measured = [
         (
             of["divergence"],
-            of.get("held_out_divergence") or np.nan,
+            of.get("held_out_divergence"),
             100 * (of["nearest_perplexity"] / of["perplexity"] - 1),
         )
         for of in found
     ]
-    return FromSoftmax(*map(float, np.mean(measured or [[np.nan] * 3], axis=0)))
+    return FromSoftmax(*pd.DataFrame(measured or [[np.nan] * 3]).astype(float).mean())
 
 
 def _nearest_texts(runs: pd.DataFrame, prefix: str = "") -> dict[str, str]:

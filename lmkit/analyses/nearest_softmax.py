@@ -67,7 +67,8 @@ class NearestSoftmaxDistance(OfContexts):
                 f"a softmax of dimension {dim} is every matrix of {chosen.num_contexts:,} contexts "
                 f"x {num_words:,} words: choose dim less than {smaller:,}"
             )
-        held_out = min(self.held_out, chosen.available - chosen.num_contexts)
+        left = chosen.available - chosen.num_contexts
+        held_out = min(self.held_out, left, chosen.num_contexts)  # fewer take less time, and memory
         wanted = chosen._replace(num_contexts=chosen.num_contexts + held_out)
         require_memory(
             working_bytes(wanted.num_contexts, num_words, dim),

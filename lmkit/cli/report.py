@@ -32,7 +32,9 @@ def main(config: DictConfig) -> None:
         )
         runs = frame(folders, damaged)
         analyses, left_out = find_analyses()
-        for stem in of_no_analysis([*folders, *models], [kind.name for kind in analyses]):
+        known = [kind.name for kind in analyses]
+        known += [name.rpartition("/")[2] for name in left_out]  # that cannot be loaded
+        for stem in of_no_analysis([*folders, *models], known):
             left_out[f"analysis/{stem}.json"] = (
                 "of no analysis known here: --config-dir names yours"
             )

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
-import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -17,13 +16,14 @@ from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import counted
 from lmkit.report.curves import MOST_LINES
 from lmkit.report.page import PANEL, PageFigure
-from lmkit.results.frame import options_in, ranks_in
+from lmkit.results.frame import WIDTHS, options_in, ranks_in
 from lmkit.results.groups import BUDGET, DECODER_RANK, RATES, best_rate, most_contexts
 from lmkit.results.labels import labels
 
 _NAMES = {
     "head.mixture.num_experts": "K, experts",
     DECODER_RANK: "rank of the decoder",
+    **dict.fromkeys(WIDTHS, "E, dimension of contexts"),
     "head.transform.c": "c of GSS",
     "head.transform.k": "k of GSS",
 }
@@ -41,12 +41,13 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
         runs: of a setting.
     """
     best = best_rate(runs).reset_index()  # copies of a run have one name
-    if DECODER_RANK in best:
-        best = best.assign(**{DECODER_RANK: _decoder_ranks(best)})
     options = [o for o in options_in(best) if o not in RATES]
     found = {}
     for option in options:
-        numbers = pd.to_numeric(best[option], errors="coerce").astype("float64")
+        values = _decoder_ranks(best) if option == DECODER_RANK else best[option]
+        if option in WIDTHS:
+            values = values.fillna(best["trunk.emb_dim"])
+        numbers = pd.to_numeric(values, errors="coerce").astype("float64")
         if pd.api.types.is_bool_dtype(best[option]) or numbers.nunique() < _FEWEST:
             continue
         if lines := _lines(best.assign(**{option: numbers}), option, options):
@@ -58,13 +59,14 @@ def _decoder_ranks(best: pd.DataFrame) -> pd.Series[float]:
     """A whole decoder's is E, the dimension of its contexts, unless the head has a product of two
     factors of that rank too, which is another decoder.
     """
-    ranks, whole = best[DECODER_RANK].astype("float64"), pd.Series(np.nan, index=best.index)
-    for width in ("head.emb_dim", "head.mixture.emb_dim", "trunk.out_dim"):
-        if width in best:
-            whole = whole.fillna(best[width].astype("float64"))
+    ranks, whole = best[DECODER_RANK].astype("float64"), best["trunk.emb_dim"].astype("float64")
+    for width in [each for each in WIDTHS if each in best]:
+        whole = best[width].astype("float64").fillna(whole)
+    is_output = best["head.mixture._target_"].str.endswith(".SingleContext", na=False)
+    whole = whole.mask(is_output, best["trunk.out_dim"].astype("float64"))
     factored = set(zip(best["head"], ranks, strict=True))
     twice = [each in factored for each in zip(best["head"], whole, strict=True)]
-    return ranks.fillna(whole.mask(np.array(twice)))
+    return ranks.fillna(whole.mask(pd.Series(twice, index=best.index)))
 
 
 def _lines(best: pd.DataFrame, option: str, options: list[str]) -> Lines:

@@ -53,12 +53,12 @@ SECTIONS = (
 )
 # Options that change no number's meaning, must equal the trunk's, or are in the head's name.
 SAME = (
-    *("head.in_dim", "head.emb_dim", "head.chunk_mb", "head.loss"),
-    *("head.mixture.in_dim", "head.mixture.emb_dim", "head.mixture.hidden_dim"),
+    *("head.in_dim", "head.chunk_mb", "head.loss", "head.mixture.in_dim"),
+    *("head.mixture.hidden_dim",),
     *("head.mixture.out_dim", "head.mixture.num_layers", "head.transform.frozen"),
     *("trainer.deterministic", "windows.eval_length", "windows.eval_batch_size"),
 )
-_WIDTHS = ("head.emb_dim", "head.mixture.emb_dim")  # E, free where the decoder is not tied
+WIDTHS = ("head.emb_dim", "head.mixture.emb_dim")  # E, as a rule the trunk's
 _ALWAYS = (  # whatever the runs
     *("name", "folder", "state", "reason", "experiment", "seed", "head", "family", "place"),
     *("trunk", "trunk_of", "corpus", "trigger", "finetuned", "epochs", "stopped", "data_sha256"),
@@ -104,6 +104,7 @@ def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None
     rows = [row for folder in folders if (row := _row(folder)) is not None]
     rows += [{"name": n, "state": "damaged", "reason": why} for n, why in (damaged or {}).items()]
     add_defaults(rows)
+    rows = [without_the_trunks_width(row) for row in rows]
     columns = dict.fromkeys(column for row in rows for column in row)
     data = {column: _column([row.get(column) for row in rows]) for column in columns}
     table = pd.DataFrame({name: pd.Series(dtype=object) for name in _ALWAYS} | data)
@@ -129,22 +130,17 @@ def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
 
 def options_in(table: pd.DataFrame) -> list[str]:
     """The columns that are options which tell runs apart, without the seed. `SAME` are none, but
-    for widths that are not the trunk's, and for a class of the user's own, whose options may mean
-    anything.
+    for a class of the user's own, whose options may mean anything.
     """
     return [
-        c
-        for c in table.columns
-        if is_option(c) and (c not in SAME or is_own_width(c, table) or _is_of_the_user(table, c))
+        c for c in table.columns if is_option(c) and (c not in SAME or _is_of_the_user(table, c))
     ]
 
 
-def is_own_width(option: str, table: pd.DataFrame) -> bool:
-    """Whether it is E, a context's dimension, and not the trunk's in some run."""
-    if option not in _WIDTHS or option not in table:
-        return False
-    known = table[table[option].notna()]
-    return "trunk.emb_dim" not in known or bool((known[option] != known["trunk.emb_dim"]).any())
+def without_the_trunks_width(row: Row) -> Row:
+    """The row without E, a context's dimension, where it is the trunk's and so no own option."""
+    width = row.get("trunk.emb_dim")
+    return {k: v for k, v in row.items() if k not in WIDTHS or v != width}
 
 
 def head_options(table: pd.DataFrame) -> list[str]:

@@ -161,7 +161,8 @@ def _number(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
 
 def _with_starts(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
     """The groups by these columns, and by the group of the run that a finetuned one goes on from. A
-    start that is not among the runs is like any other such.
+    start that is not among the runs is of the one group of starts that is known; where several
+    are, it is its own.
     """
     group = _number(runs, columns)
     if _START not in runs:
@@ -169,6 +170,10 @@ def _with_starts(runs: pd.DataFrame, columns: list[str]) -> pd.Series[int]:
     digests = runs.index.str.rpartition("-").get_level_values(2)
     while True:  # a start may be finetuned too
         start = runs[_START].map(dict(zip(digests, group, strict=True)))
+        known = start.groupby(group)
+        of_one, is_unknown = known.transform("nunique") <= 1, start.isna()
+        start = start.astype(object).mask(is_unknown & of_one, known.transform("min"))
+        start = start.mask(is_unknown & ~of_one, runs[_START])
         found = _number(runs.assign(group=group, start=start), ["group", "start"])
         if found.nunique() == group.nunique():
             return group

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option, is_own_width
+from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option, without_the_trunks_width
 from lmkit.results.labels import SOURCES
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
@@ -128,14 +128,14 @@ def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> lis
     rows: list[Row] = [{k: v for k, v in each.items() if is_option(k)} for each in (run, wanted)]
     stated = [set(row) for row in rows]
     add_defaults(rows)
-    ours, theirs = rows
+    ours, theirs = map(without_the_trunks_width, rows)
     options = [o for o in dict.fromkeys([*theirs, *ours]) if ours.get(o) != theirs.get(o)]
     texts = [
         f"{_OWN_CLASS} {o.removeprefix(SOURCES)}"
         if o.startswith(SOURCES)
         else f"{o.removesuffix('._target_')} {_text(ours.get(o))} ({_text(theirs.get(o))})"
         for o in options
-        if (o not in SAME or is_own_width(o, pd.DataFrame([ours, theirs])))
+        if o not in SAME
         and not o.startswith("stopping.")
         and not _is_of_a_class(o, ours, theirs, stated)
     ]

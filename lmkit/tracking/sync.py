@@ -23,9 +23,8 @@ from lmkit.presentation.progress import tracked
 from lmkit.runs.folder import FinishedRun
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
-from lmkit.tracking.wandb import OF_AN_AGENT, OWN, opened
+from lmkit.tracking.wandb import DEFAULT_PROJECT, OF_AN_AGENT, OWN, opened
 
-DEFAULT_PROJECT = "lmkit"  # of a run that was trained without W&B
 _BEING_WRITTEN = ".wandb-"  # how the folder of a record begins until it is whole
 
 
@@ -86,9 +85,14 @@ def _options(run: FinishedRun, config: Mapping[str, Any], sweep: str | None) -> 
     """Those of `wandb.init` with which the run was trained, recorded offline."""
     filed = run.folder.substituted((config.get("logger") or {}).get("wandb") or {})
     taken = signature(wandb.init).parameters.keys() - set(OWN)
-    options = {"id": run.name, "name": run.name, "project": DEFAULT_PROJECT}
+    options = {"id": run.name, "name": run.name, "project": None}
     options |= {name: value for name, value in filed.items() if name in taken}
-    return options | {"mode": "offline", "group": options.get("group") or sweep}
+    project = options["project"] or DEFAULT_PROJECT  # of a run that was trained without W&B
+    return options | {
+        "mode": "offline",
+        "project": project,
+        "group": options.get("group") or sweep,
+    }
 
 
 def _fill(

@@ -25,6 +25,7 @@ from lmkit.tracking.charts import all_charts, epoch_charts, log_charts, result_f
 Mode = Literal["offline", "online", "disabled"]
 MODES: tuple[Mode, ...] = get_args(Mode)
 INIT_S = 20.0  # timeout of W&B's server, after which nothing is recorded
+DEFAULT_PROJECT = "lmkit"
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts
 OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
@@ -82,6 +83,7 @@ class WandbLogger(LightningsLogger):
         **options: Any,
     ) -> None:
         require_choice("logger.wandb.mode", mode, MODES)
+        project = project or DEFAULT_PROJECT  # WANDB_PROJECT may be set and empty
         require_text("logger.wandb.project", project)
         require_list("logger.wandb.tags", tags or [], "[a,b]", may_be_empty=True)
         texts = [*(("tags", tag) for tag in tags or ()), ("group", group), *options.items()]

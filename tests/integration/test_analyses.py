@@ -316,7 +316,7 @@ def test_a_softmax_is_nearest_to_itself_and_one_of_fewer_dimensions_is_not(
     own, mixture = (written(run, "nearest_softmax_test_80_8") for run in (softmax, tiny_run))
     assert own["divergence"] < 1e-8
     assert own["nearest_perplexity"] == pytest.approx(own["perplexity"], rel=1e-4)
-    assert own["held_out"] == mixture["held_out"] == own["all_contexts"] - 80
+    assert own["held_out"] == mixture["held_out"] == 80
     assert own["held_out_divergence"] < 1e-6
     assert own["held_out_divergence"] < mixture["held_out_divergence"]
     reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)

@@ -48,6 +48,19 @@ def test_a_product_of_the_full_rank_is_no_whole_decoder(tmp_path, make_run):
     assert lines(tmp_path) == {"rank of the decoder": {"Softmax": points}}
 
 
+def test_widths_are_options_too(tmp_path, make_run):
+    untied = {"head.tie_weights": False}
+    for width in (100, 200):
+        make_run(tmp_path, 1, 57.0 + width, options=untied | {"trunk.out_dim": width})
+        options = untied | {"head.mixture.emb_dim": width}
+        make_run(tmp_path, 1, 60.0 + width, mixture="softmaxes", options=options)
+    make_run(tmp_path, 1, 59.0, mixture="softmaxes", options=untied)
+    found = lines(tmp_path)
+    assert found["trunk.out_dim"] == {"Softmax": [(100, 157.0), (200, 257.0)]}
+    points = [(100, 160.0), (200, 260.0), (280, 59.0)]
+    assert found["E, dimension of contexts"] == {"MoS": points}
+
+
 def test_lines_share_all_other_options(tmp_path, make_run):
     for c in (-1.5, 0.0):
         for k in (2.0, 2.5):

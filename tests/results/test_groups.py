@@ -84,7 +84,12 @@ def test_a_width_that_is_not_the_trunks_makes_a_group(tmp_path, make_run):
     for seed, width in ((1, 4), (2, 4), (1, 280)):
         options = {"head.tie_weights": False, "head.mixture.emb_dim": width}
         make_run(tmp_path, seed, mixture="softmaxes", options=options)
-    assert groups_in(tmp_path) == {"MoS (E=4)": 2, "MoS (E=280)": 1}
+    assert groups_in(tmp_path) == {"MoS (E=4)": 2, "MoS": 1}
+    for width in (200, 280):  # which the head's follows
+        sizes = dict.fromkeys(("trunk.emb_dim", "trunk.out_dim", "head.mixture.emb_dim"), width)
+        make_run(tmp_path / "trunks", mixture="softmaxes", options=sizes)
+    runs, _ = grouped(results([str(tmp_path), str(tmp_path / "trunks")]))
+    assert runs.loc[runs["folder"].str.contains("trunks"), "variant"].nunique() == 1
 
 
 def test_finetuned_runs_are_seeds_of_one_start(tmp_path, make_run):
@@ -104,6 +109,11 @@ def test_finetuned_runs_are_seeds_of_one_start(tmp_path, make_run):
     by_start = again.groupby(means)["group"]
     assert by_start.nunique().to_list() == [1, 1]
     assert again["group"].nunique() == 2
+    lost = next(tmp_path.glob("penn_softmax_finetune-*"))
+    lost.rename(tmp_path / "elsewhere")  # its start is that of the other seed, or a third
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert runs.loc[list(means), "group"].nunique() == 3
+    assert left_out == {}
     only, left_out = grouped(results(str(tmp_path / "*finetune_finetune-*")))
     assert only["group"].nunique() == 1  # their starts are not known
     assert len(left_out) == 2

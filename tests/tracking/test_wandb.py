@@ -193,12 +193,13 @@ def test_a_mode_that_wandb_does_not_have_is_refused_by_name(finished, monkeypatc
         logger(finished)
 
 
-def test_the_project_is_that_of_wandbs_variable(monkeypatch):
-    for project, expected in ((None, "lmkit"), ("mine", "mine")):
-        if project:
+def test_the_project_is_that_of_wandbs_variable(finished, monkeypatch):
+    for project, expected in ((None, "lmkit"), ("mine", "mine"), ("", "lmkit")):
+        if project is not None:
             monkeypatch.setenv("WANDB_PROJECT", project)
         config = plain_config(compose("train", ["logger=wandb"]))
-        assert config["logger"]["wandb"]["project"] == expected
+        made = logger(finished, project=config["logger"]["wandb"]["project"])
+        assert made._options["project"] == expected
 
 
 @pytest.mark.parametrize("option", OWN)

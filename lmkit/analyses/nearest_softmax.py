@@ -4,12 +4,20 @@ Ranks count directions however small they are, and `truncation` weighs rare word
 frequent ones. This is the distance itself, in nats a context: see `lmkit.spectra.nearest_softmax`.
 """
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from pydantic import Field
 
 from lmkit.analyses.base import OfContexts, Record, Recorded, Subject
 from lmkit.errors.user_error import UserError, require_count
+
+if TYPE_CHECKING:  # it brings torch
+    from torch import Tensor
+
+    from lmkit.spectra.nearest_softmax import NearestSoftmax
 
 
 class Distance(Record):
@@ -52,12 +60,7 @@ class NearestSoftmaxDistance(OfContexts):
         from lmkit.measures.contexts import log_prob_blocks
         from lmkit.measures.memory import require_memory
         from lmkit.measures.perplexity import safe_exp
-        from lmkit.presentation.progress import progress_bar
-        from lmkit.spectra.nearest_softmax import (
-            nearest_contexts,
-            nearest_softmax,
-            working_bytes,
-        )
+        from lmkit.spectra.nearest_softmax import working_bytes
 
         model, chosen = subject.model, self.chosen(subject)
         num_words, own_dim = model.head.decoder_weight.shape
@@ -78,27 +81,7 @@ class NearestSoftmaxDistance(OfContexts):
         )
         blocks = log_prob_blocks(model, wanted.with_bar(subject.name, "log P"), wanted.num_contexts)
         log_probs, targets = map(torch.cat, zip(*blocks, strict=True))
-        held_out_divergence = None
-        with progress_bar() as progress:
-            task = progress.add_task(f"{subject.name}: iterations", total=self.iterations)
-            found = nearest_softmax(
-                log_probs[: chosen.num_contexts],
-                targets[: chosen.num_contexts],
-                dim,
-                self.iterations,
-                lambda done: progress.update(task, completed=done),
-            )
-            progress.update(task, total=found.iterations)
-            if held_out:
-                task = progress.add_task(f"{subject.name}: held out", total=self.iterations)
-                held_out_divergence, done = nearest_contexts(
-                    log_probs[chosen.num_contexts :],
-                    found.weight_VD,
-                    found.bias_V,
-                    self.iterations,
-                    lambda done: progress.update(task, completed=done),
-                )
-                progress.update(task, total=done)
+        found, others = self._found(subject.name, log_probs, targets, chosen.num_contexts, dim)
         return Recorded(
             Distance(
                 split=chosen.split,
@@ -111,9 +94,42 @@ class NearestSoftmaxDistance(OfContexts):
                 nearest_perplexity=safe_exp(found.nll),
                 iterations=found.iterations,
                 held_out=held_out,
-                held_out_divergence=held_out_divergence,
+                held_out_divergence=others,
             )
         )
+
+    def _found(
+        self, name: str, log_probs_NV: Tensor, targets_N: Tensor, num_fitted: int, dim: int
+    ) -> tuple[NearestSoftmax, float | None]:
+        """The nearest softmax over the first rows, and how far one with its decoder is over the
+        others; None if there are none.
+        """
+        from lmkit.presentation.progress import progress_bar
+        from lmkit.spectra.nearest_softmax import nearest_contexts, nearest_softmax
+
+        fitted, others = slice(num_fitted), slice(num_fitted, None)
+        with progress_bar() as progress:
+            task = progress.add_task(f"{name}: iterations", total=self.iterations)
+            found = nearest_softmax(
+                log_probs_NV[fitted],
+                targets_N[fitted],
+                dim,
+                self.iterations,
+                lambda done: progress.update(task, completed=done),
+            )
+            progress.update(task, total=found.iterations)
+            if not len(log_probs_NV[others]):
+                return found, None
+            task = progress.add_task(f"{name}: held out", total=self.iterations)
+            divergence, done = nearest_contexts(
+                log_probs_NV[others],
+                found.weight_VD,
+                found.bias_V,
+                self.iterations,
+                lambda done: progress.update(task, completed=done),
+            )
+            progress.update(task, total=done)
+        return found, divergence
 
     def variant(self, record: Distance) -> str:
         return f"{record.split}_{record.num_contexts}_{record.dim}"

@@ -34,7 +34,7 @@ class Waiting:
     lock: Path  # of its run
     not_before: float = 0.0  # time.monotonic()
     was_held: bool = False  # by another process
-    unread: int = 0  # looks at which its files could not be read
+    unread: int = 0  # looks in a row at which its files could not be read
 
 
 class Backlog:
@@ -106,9 +106,8 @@ class Backlog:
         if may_pass(error) and waiting.unread < MOST_UNREAD:
             if waiting.unread == 1:
                 self._say(f"{point.label}: {error}; looking again later")
-            waiting.not_before = time.monotonic() + min(
-                LOOK_AGAIN_S * waiting.unread, LOOK_SELDOM_S
-            )
+            pause_s = min(LOOK_AGAIN_S * waiting.unread, LOOK_SELDOM_S)
+            waiting.not_before = time.monotonic() + pause_s
             self._free.append(waiting)
         elif isinstance(error, OSError) and not may_pass(error):
             raise error
@@ -129,7 +128,7 @@ class Backlog:
             if not waiting.was_held:
                 self._pause_s = LOOK_AGAIN_S
                 self._say(f"{waiting.point.label}: another process trains it; checking again later")
-        waiting.was_held = True
+        waiting.was_held, waiting.unread = True, 0
         self._held.append(waiting)
 
     def failed(self, point: Point, failure: Failure) -> None:

@@ -101,11 +101,13 @@ class WandbLogger(LightningsLogger):
                 "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
                 "the run later"
             )
-        takes = signature(wandb.init).parameters
+        takes = signature(wandb.init)
         for option in options:
-            if option not in takes:
-                near = did_you_mean(option, list(takes), "logger.wandb.")
-                raise UserError(f"logger.wandb.{option} is no option of wandb.init{near}")
+            try:
+                takes.bind_partial(**{option: None})
+            except TypeError:
+                near = did_you_mean(option, list(takes.parameters), "logger.wandb.")
+                raise UserError(f"logger.wandb.{option} is no option of wandb.init{near}") from None
         for option in OWN:
             if option in options:
                 raise UserError(f"logger.wandb.{option} cannot be set: lmkit sets it")

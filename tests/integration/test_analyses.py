@@ -109,11 +109,11 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
 
 def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_run, monkeypatch):
     other = run_of(tiny_runs, "toy").path
-    changed = {other: {"mine.Mine": "its earlier code"}}
+    changed = {other: {"tests.live_bytes.LiveBytes": "its earlier code"}}
     monkeypatch.setattr(load, "own_classes", lambda folder: changed.get(folder.path, {}))
     loaded = load_run(tiny_run, "best", None, None, with_changed_code=True)
     read = SplitReader(loaded, "test", 5).reader_of(select_run("compared_with", str(other)))
-    assert (loaded.changed, read.run.changed) == ((), ("mine.Mine",))
+    assert (loaded.changed, read.run.changed) == ((), ("tests.live_bytes.LiveBytes",))
 
 
 def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):

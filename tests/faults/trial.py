@@ -11,7 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import MAY_PASS, UserError
 from lmkit.runs.lock import HELD
 from lmkit.runs.stop_signals import STOPPED
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -159,7 +159,11 @@ class _Trial:
             statuses = statuses | {0, 1}  # a point is tried again, or has failed
         if status not in statuses:
             self.problems.append(f"exit status {status}: {text[-300:]!r}")
-        if status == 1 and not self.is_sweep and not _last_line(text).startswith("error: "):
+        if (
+            status in (1, MAY_PASS)
+            and not self.is_sweep
+            and not _last_line(text).startswith("error: ")
+        ):
             self.problems.append(f"ends without an error: {text[-300:]!r}")
         resumed = re.search(r"resuming after step ([\d,]+)", text)
         if step is not None and re.search("; starting$", text, re.MULTILINE):
@@ -244,7 +248,7 @@ def _statuses(fault: Fault) -> set[int]:
         return {0, STOPPED, -(fault.signal or 0)}  # the signal's own after the command has ended
     if fault.signal or (fault.name == TORN and not fault.lasting):
         return {0, -signal.SIGKILL}
-    return {0, 1}
+    return {0, 1, MAY_PASS}
 
 
 def _ends_within(process: Forked, seconds: float) -> int | None:

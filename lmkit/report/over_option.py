@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import chain, islice
 from typing import Any
 
+import numpy as np
 import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -46,7 +47,7 @@ def over_options(runs: pd.DataFrame) -> PageFigure | None:
     for option in options:
         values = _decoder_ranks(best) if option == DECODER_RANK else best[option]
         if option in WIDTHS:
-            values = values.fillna(best["trunk.emb_dim"])
+            values = values.fillna(_sizes(best, "trunk.emb_dim"))
         numbers = pd.to_numeric(values, errors="coerce").astype("float64")
         if pd.api.types.is_bool_dtype(best[option]) or numbers.nunique() < _FEWEST:
             continue
@@ -59,14 +60,20 @@ def _decoder_ranks(best: pd.DataFrame) -> pd.Series[float]:
     """A whole decoder's is E, the dimension of its contexts, unless the head has a product of two
     factors of that rank too, which is another decoder.
     """
-    ranks, whole = best[DECODER_RANK].astype("float64"), best["trunk.emb_dim"].astype("float64")
-    for width in [each for each in WIDTHS if each in best]:
-        whole = best[width].astype("float64").fillna(whole)
-    is_output = best["head.mixture._target_"].str.endswith(".SingleContext", na=False)
-    whole = whole.mask(is_output, best["trunk.out_dim"].astype("float64"))
+    ranks, whole = best[DECODER_RANK].astype("float64"), _sizes(best, "trunk.emb_dim")
+    for width in WIDTHS:
+        whole = _sizes(best, width).fillna(whole)
+    if "head.mixture._target_" in best:  # the trunk's output itself is a context
+        is_output = best["head.mixture._target_"].str.endswith(".SingleContext", na=False)
+        whole = whole.mask(is_output, _sizes(best, "trunk.out_dim"))
     factored = set(zip(best["head"], ranks, strict=True))
     twice = [each in factored for each in zip(best["head"], whole, strict=True)]
     return ranks.fillna(whole.mask(pd.Series(twice, index=best.index)))
+
+
+def _sizes(best: pd.DataFrame, option: str) -> pd.Series[float]:
+    """Missing where a trunk or head of the user's own has no such option."""
+    return best[option].astype("float64") if option in best else pd.Series(np.nan, best.index)
 
 
 def _lines(best: pd.DataFrame, option: str, options: list[str]) -> Lines:

@@ -8,8 +8,8 @@ et al. 2018, section 2.1, with a bias). Its distance from any P is
 where the contexts C are free, as those of the universal approximator in their proposition 1: no
 trunk limits them. The minimum is sought by L-BFGS from the truncated SVD of log P, so that what is
 found is an upper bound. Where it is small, a softmax of dimension D can be all that P is, whatever
-the rank of log P. W and b have seen these N rows; the least over the C of other rows alone, with
-that W and b, tells how much of P as a function of contexts they are.
+the rank of log P. W and b have seen these N rows; where the least over the C of other rows, with
+that W and b, is small too, they are near to the model and not to these rows alone.
 
 Shapes: N contexts, n of a block, V vocabulary, D dimension.
 """

@@ -71,15 +71,15 @@ class Backlog:
         for waiting in due:
             self._free.remove(waiting)
             try:
-                if self._is_taken(waiting, locks):
+                if self._claimed(waiting, locks):
                     self._pause_s = LOOK_AGAIN_S
                     return waiting
             except (UserError, OSError) as error:
                 self._unreadable(waiting, error)
         return None
 
-    def _is_taken(self, waiting: Waiting, locks: Locks) -> bool:
-        """Whether a point is to be trained, and is claimed; otherwise it has ended or is put off.
+    def _claimed(self, waiting: Waiting, locks: Locks) -> bool:
+        """Claims a point that is to be trained. False: it has ended, or is put off.
 
         Raises: UserError or OSError for a file that is damaged or cannot be read.
         """

@@ -129,8 +129,8 @@ class HeadModule(pl.LightningModule, Predictor):
 
     def _diverged(self, what: str) -> UserError:
         return UserError(
-            f"{what}: training stopped, and what was saved before stays; try a lower optimizer.lr "
-            f"(now {self.lr}), of finetuning lr"
+            f"{what}: training stopped, and what was saved before stays; try a lower optimizer.lr, "
+            f"or lr of lmkit finetune (now {self.lr})"
         )
 
     def _write_row(self, values: Mapping[str, Tensor | float], step: int) -> None:

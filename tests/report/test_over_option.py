@@ -3,6 +3,7 @@
 from lmkit.report.over_option import over_options
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
+from tests.results.forging import change
 
 
 def lines(root):
@@ -59,6 +60,14 @@ def test_widths_are_options_too(tmp_path, make_run):
     assert found["trunk.out_dim"] == {"Softmax": [(100, 157.0), (200, 257.0)]}
     points = [(100, 160.0), (200, 260.0), (280, 59.0)]
     assert found["E, dimension of contexts"] == {"MoS": points}
+
+
+def test_a_trunk_of_ones_own_may_have_no_sizes(tmp_path, make_run):
+    for rank in (8, 16, None):
+        run = make_run(tmp_path, 1, 57.0 + (rank or 0), options={"head.decoder_rank": rank})
+        change(run, "identity.json", lambda c: c["settings"]["trunk"].pop("emb_dim"))
+        change(run, "identity.json", lambda c: c["settings"]["trunk"].pop("out_dim"))
+    assert lines(tmp_path) == {"rank of the decoder": {"Softmax": [(8, 65.0), (16, 73.0)]}}
 
 
 def test_lines_share_all_other_options(tmp_path, make_run):

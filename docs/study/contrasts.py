@@ -126,8 +126,7 @@ def contrasts_table(table: pd.DataFrame) -> str:
 def measure_losses(folder: Path) -> None:
     """Keeps the loss of each test token of the runs in `folder` whose checkpoint is there."""
     rule, runs = rules(), read(folder)
-    wanted = pd.concat([runs.query(rule["sweeps"][sweep]["runs"]) for sweep in rule["primary"]])
-    for path in wanted.loc[wanted["seed"].isin(rule["fresh"]), "folder"]:
+    for path in pd.concat([_contrasted(runs, sweep, rule) for sweep in rule["primary"]])["folder"]:
         run = RunFolder(Path(path))
         if run.best.exists() and not (run.analysis / LOSSES).exists():
             loaded = load_run(run.path, "best", None, None)
@@ -136,6 +135,14 @@ def measure_losses(folder: Path) -> None:
             losses = [nll_TB.flatten().cpu() for nll_TB in loaded.model.token_nlls(batches)]
             kept = {"nll_N": torch.cat(losses).numpy().astype(np.float16)}
             write_arrays(run.analysis / LOSSES, kept)
+
+
+def _contrasted(runs: pd.DataFrame, sweep: str, rule: dict[str, Any]) -> pd.DataFrame:
+    """The runs that primary contrasts over seeds compare, at any rate."""
+    of, heads = rule["sweeps"][sweep], {head for pair in rule["primary"][sweep] for head in pair}
+    found = runs.query(of["runs"])
+    found = found[found["label"].isin(heads) & found["seed"].isin(rule["fresh"])]
+    return found[found["trunk_of"].isin(of["trunks"])] if "trunks" in of else found
 
 
 def _over_texts(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, float]:

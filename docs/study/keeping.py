@@ -29,6 +29,8 @@ _OF_WINDOWS = "train/nll"  # a metric that only rows of single windows have
 
 def keep(runs: Path, kept: Path) -> None:
     """Copies heads, whole models and trunks that have finished, and what was measured since."""
+    if not runs.is_dir():
+        sys.exit(f"error: {runs} is no folder of runs")
     count = sum(copy_finished(runs, kept, names) for names in _NAMES)
     for run in kept.iterdir():
         copy_measured(runs / run.name, run)
@@ -77,16 +79,16 @@ def copy_epochs(run: Path, copy: Path) -> None:
 
 
 def copy_measured(run: Path, copy: Path) -> None:
-    """Spectra of log P on test, the analyses, and losses, where they are not there yet."""
+    """Spectra of log P on test, and losses, where they are not there yet; the analyses also where
+    they were made again.
+    """
     kinds = ("spectra/test_log_probs*.npz", "analysis/*.json", "analysis/test_nll.npz")
     for file in (file for kind in kinds for file in run.glob(kind)):
         target = copy / file.relative_to(run)
-        if target.exists():
-            continue
         target.parent.mkdir(exist_ok=True)
         if file.suffix == ".json":
             target.write_bytes(_without_folder(parse_json(file.read_bytes())))
-        else:
+        elif not target.exists():
             shutil.copy2(file, target)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -74,8 +75,8 @@ def missing_rates(head: pd.DataFrame, ladder: list[float], choosing: int) -> Ite
     first = head[head["seed"] == choosing].sort_values("valid_ppl")
     for _, tried in first.groupby("module.transform_lr", dropna=False):
         best = tried.iloc[0]
-        at = ladder.index(best["rate"])
-        for rate in ladder[max(at - 1, 0) : at + 2]:
+        below, above = bisect_left(ladder, best["rate"]), bisect_right(ladder, best["rate"])
+        for rate in ladder[max(below - 1, 0) : above + 1]:
             if rate not in set(tried["rate"]):
                 yield _command(best, **{"optimizer.lr": f"{rate:g}"})
 

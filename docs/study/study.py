@@ -22,6 +22,7 @@ from typing import Any
 
 import pandas as pd
 
+from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_text
 
 FOLDER = Path(__file__).resolve().parent
@@ -101,4 +102,7 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except UserError as error:
+        sys.exit(f"error: {error}")

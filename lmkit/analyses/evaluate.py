@@ -63,6 +63,8 @@ class Evaluate(Analysis):
         require_flag("search", self.search)
         if self.search_tokens is not None:
             require_count("search_tokens", self.search_tokens)
+            if not self.search:
+                raise UserError("search_tokens is of search=true alone: nothing is searched here")
         if self.search and not method.grid:
             raise UserError(
                 f"search=true: method={method.kind} has nothing to search; choose cache or dynamic"

@@ -72,17 +72,24 @@ def main() -> None:
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
     """Tidies the runs, or shows what that would free. Returns: whether everything could go."""
     folders = [run.folder for run in selected.runs]
-    stays = _stays(selected.runs, keep)
-    goes = [folder for folder in folders if folder.path.resolve() not in stays]
+    stays = _stays(selected.runs)
+    starts = _starts_of_others(selected.runs) if keep == "none" else set()
+    goes = [
+        (folder, "best" if folder.path.resolve() in starts else keep)
+        for folder in folders
+        if folder.path.resolve() not in stays
+    ]
     for reason, count in Counter([*selected.left_out.values(), *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
+    if count := sum(of != keep for _, of in goes):
+        console.print(f"best.ckpt stays: {counted(count, 'run')}: {STARTED}", markup=False)
     before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
     if dry_run:
-        freed = data_size(sum(bytes_freed(folder, keep) for folder in goes))
+        freed = data_size(sum(bytes_freed(folder, of) for folder, of in goes))
         on_disk = f"{runs}: {data_size(before)} on disk, of which keep={keep} would free"
         console.print(f"{on_disk} {freed}; dry_run=false removes", highlight=False, soft_wrap=True)
         return True
-    failures = _remove(goes, keep, console)
+    failures = _remove(goes, console)
     for name, reason in failures.items():
         console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
     left = sum(map(bytes_on_disk, folders))
@@ -91,13 +98,10 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     return not failures
 
 
-def _stays(runs: Sequence[FinishedRun], keep: str) -> dict[Path, str]:
+def _stays(runs: Sequence[FinishedRun]) -> dict[Path, str]:
     """The folders of runs that are left as they are, and why."""
-    starts = _starts_of_others(runs) if keep == "none" else ()
-    needed = dict.fromkeys(starts, STARTED) | dict.fromkeys(_to_go_further(runs), FURTHER)
-    needed |= {run.folder.path.resolve(): IN_USE for run in runs if is_held(run.folder.lock)}
-    selected = {run.folder.path.resolve() for run in runs}
-    return {path: reason for path, reason in needed.items() if path in selected}
+    in_use = (run.folder.path.resolve() for run in runs if is_held(run.folder.lock))
+    return dict.fromkeys(_to_go_further(runs), FURTHER) | dict.fromkeys(in_use, IN_USE)
 
 
 def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
@@ -124,12 +128,14 @@ def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:
     return starts
 
 
-def _remove(folders: Sequence[RunFolder], keep: str, console: Console) -> dict[str, str]:
-    """Removes what can go. Returns: why something could not, by the run's name."""
+def _remove(runs: Sequence[tuple[RunFolder, str]], console: Console) -> dict[str, str]:
+    """Of each run removes what its `keep` does not keep. Returns: why something could not go, by
+    the run's name.
+    """
     failures = {}
-    places = {folder.path.parent: folder for folder in folders}
+    places = {folder.path.parent: folder for folder, _ in runs}
     beside = {place: locks_beside(folder) for place, folder in places.items()}
-    for folder in tracked(folders, "removing", console):
+    for folder, keep in tracked(runs, "removing", console):
         try:
             tidy(folder, keep, beside[folder.path.parent])
         except LockHeld:

@@ -10,6 +10,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError, require_flag, require_folder, require_text
 from lmkit.presentation.tables import counted
 from lmkit.results.frame import frame
+from lmkit.results.published import published
 from lmkit.runs.analysis_files import of_no_analysis
 from lmkit.runs.selection import select_folders
 
@@ -25,6 +26,9 @@ def main(config: DictConfig) -> None:
     require_folder("out", plain["out"])
     for option in ("baseline", "title", "paper"):
         require_text(option, plain[option])
+    papers = list(published()["paper"].unique())
+    if not plain["paper"].startswith(tuple(papers)):
+        raise UserError(f"paper={plain['paper']} must begin with one of {', '.join(papers)}")
     console = Console()
     with console.status(f"reading {plain['runs']}"):
         folders, models, damaged = select_folders(

@@ -6,6 +6,7 @@ nonlinearities, dropout and softmax are not counted.
 """
 
 import math
+import os
 import time
 from collections.abc import Callable
 from typing import NamedTuple
@@ -115,8 +116,8 @@ def _counted(work: Callable[[], Tensor]) -> tuple[int, int]:
 def flops_per_second(threads: int, on_gpu: bool) -> float:
     """FLOPs per second of the fastest of many float32 matrix products.
 
-    On a CPU it is the speed of one thread in its own CPU time, times the number of threads, so that
-    other load hardly changes it.
+    On a CPU it is the speed of one thread in its own CPU time, times the threads that have a core,
+    so that other load hardly changes it.
     """
     torch.set_num_threads(1)
     clock = time.perf_counter if on_gpu else time.process_time
@@ -126,4 +127,5 @@ def flops_per_second(threads: int, on_gpu: bool) -> float:
         begun = clock()
         float((matrix @ matrix)[0, 0])
         fastest_s = min(fastest_s, clock() - begun)
-    return (1 if on_gpu else threads) * 2 * _SIDE**3 / fastest_s
+    cores = min(threads, os.cpu_count() or threads)
+    return (1 if on_gpu else cores) * 2 * _SIDE**3 / fastest_s

@@ -16,7 +16,9 @@ from lmkit.results.stats import ten_seeds
 
 _MEASURES = {
     "press": "Press rank",
+    "effective_0.001": "1e−3-effective rank",
     "effective_0.0001": "1e−4-effective rank",
+    "effective_1e-05": "1e−5-effective rank",
     "entropy": "entropy rank",
 }
 _COLUMNS = {  # of the frame: heading, digits, and what one is divided by
@@ -177,7 +179,8 @@ def _beside(
     sources: dict[str, None] = {}
     differs = near["differs"].to_dict()
     runs = {group: row.dropna().to_dict() for group, row in groups.iterrows()}
-    wanted = {"valid_ppl": "valid", "test_ppl": "test", f"rank.press@{contexts}": "Press rank"}
+    wanted = {name: _COLUMNS[name][0] for name in _COLUMNS if name.endswith("_ppl")}
+    wanted |= {f"rank.{measure}@{contexts}": heading for measure, heading in _MEASURES.items()}
     for quantity, heading in (wanted | _methods(groups)).items():
         digits = 0 if quantity.startswith("rank.") else 2
         for group, experiment in near["experiment"].to_dict().items():

@@ -11,6 +11,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import counted
 from lmkit.reproduction.steps import MeasureStep, Reproduction, RunsStep, SweepStep
+from lmkit.results.published import published
 from lmkit.runs.identity import leaves
 from lmkit.runs.names import FINETUNE, name_with_head
 from lmkit.runs.quoting import as_value, quoted
@@ -202,7 +203,9 @@ def _report(wanted: Reproduction, sweeps: Sequence[PlannedSweep], out: str) -> l
     places += _finetuned(wanted, sweeps).values()
     # all that a page begins with comes last: a line shows its options first
     title = quoted(f"{wanted.paper}, {wanted.table}")
-    words = ["report", *wanted.report, f"out={as_value(out)}", f"title={title}", f"paper={title}"]
+    words = ["report", *wanted.report, f"out={as_value(out)}", f"title={title}"]
+    if wanted.paper in set(published()["paper"]):
+        words.append(f"paper={title}")
     words.append(f"about={quoted(_about(wanted, sweeps))}")
     return [*words, f"runs={_listed(places) if places else 'null'}"]
 

@@ -1,5 +1,6 @@
 """Two sets of runs against each other, as in Parthiban et al. 2021, tables 4 and 5."""
 
+import math
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -7,7 +8,7 @@ import pandas as pd
 from lmkit.errors.user_error import UserError
 from lmkit.results.frame import options_in, ranks_in, with_options
 from lmkit.results.groups import BUDGET
-from lmkit.results.labels import value_text
+from lmkit.results.labels import class_names, value_text
 from lmkit.results.stats import difference, paired
 
 _MEASURES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
@@ -61,15 +62,25 @@ def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     for option in (*options, *BUDGET, "trunk", "data.train_tokens", *of_machine):
         if option not in a or option not in b:  # of another class, which is told
             continue
-        values = [", ".join(sorted(set(map(value_text, each[option])))) for each in (a, b)]
+        of_all = class_names(both[option]) if option.endswith("_target_") else both[option]
+        texts = [set(of_all.loc[each.index].map(value_text)) for each in (a, b)]
+        values = [", ".join(sorted(each, key=_size)) for each in texts]
         if values[0] != values[1]:
-            found.append(f"{option.removesuffix('._target_')}: {' and '.join(values)}")
+            found.append(f"{option.removesuffix('._target_')}: a {values[0]}; b {values[1]}")
     for column, what in (("test_tokens", "test contexts"), ("words", "words")):
         if column in both and both[column].nunique() > 1:
             found.append(f"Warning: not all runs counted the same {what}: do not compare them")
     if (both.get("code.commit", pd.Series(dtype=str)).nunique(dropna=False)) > 1:
         found.append("their code is of different commits")
     return found
+
+
+def _size(text: str) -> tuple[float, str]:
+    """Sorts numbers by their size, and other texts after them."""
+    try:
+        return float(text.replace("−", "-")), text
+    except ValueError:
+        return math.inf, text
 
 
 def _require_comparable(a: pd.DataFrame, b: pd.DataFrame) -> None:

@@ -74,8 +74,8 @@ def in_words(option: str, row: pd.Series[Any]) -> str:
         return "ended by a callback" if value else "not ended by a callback"
     if option.startswith(SOURCES):
         return f"source {str(value)[:8]}"
-    if option.endswith("_target_"):
-        return "none" if pd.isna(value) else str(value)
+    if option.endswith("_target_"):  # of a section that a run may lack
+        return f"no {option.split('.')[-2].replace('_', ' ')}" if pd.isna(value) else str(value)
     name = _SHORT.get(option, option.rpartition(".")[2].replace("_", " "))
     if isinstance(value, bool):
         return name if value else f"no {name}"
@@ -98,7 +98,7 @@ def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:
     shown = peers[[*options, *(c for c in ("head", "trunk", "trigger") if c not in options)]]
     for option in options:
         if option.endswith("_target_"):
-            shown = shown.assign(**{option: _class_names(shown[option])})
+            shown = shown.assign(**{option: class_names(shown[option])})
     texts = []
     for _, row in shown.iterrows():
         # a head without a part, such as a whole decoder, needs no word
@@ -109,7 +109,7 @@ def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:
     return [_label(head, words, numbers[words]) for words in texts]
 
 
-def _class_names(paths: pd.Series[str]) -> pd.Series[str]:
+def class_names(paths: pd.Series[str]) -> pd.Series[str]:
     """Without their packages, where the names of the classes tell them apart."""
     names = paths.map(lambda path: str(path).rpartition(".")[2], na_action="ignore")
     return names if names.nunique() == paths.nunique() else paths

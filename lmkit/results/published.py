@@ -1,7 +1,7 @@
 """What was published, as one table, and which runs are the same experiments.
 
-`published.csv`: paper, table, row, quantity, value, spread, n, experiment, remark. A quantity has
-the name of a column of the frame. An experiment is one of conf/experiment, `NAME_finetune` after
+`published.csv`: paper, table, row, quantity, value, spread, n, experiment, remark. A quantity that
+the frame has is named as its column. An experiment is one of conf/experiment, `NAME_finetune` after
 finetuning, with the options that the row changes after a space.
 `published_curves.csv` has logs of trainings by others, by epoch; `published_curve_logs.csv` says
 whose they are, which experiment they trained, and in what they differ from it.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from keeping import compare, copy_epochs, copy_finished
+from keeping import compare, copy_epochs, copy_finished, copy_measured
 
 from lmkit.runs.analysis_files import write_analysis
 from lmkit.runs.array_files import final_spectrum, read_spectrum, write_spectrum
@@ -56,6 +56,9 @@ def test_a_kept_measurement_does_not_name_the_folder_of_its_text(make_run, tmp_p
     content = read_json(copy, 1, "")
     assert content["measured_on"]["name"] == "data"
     assert content["kl"] == 0.5
+    write_analysis(run, "truncation_test_10", about | measured | {"kl": 0.25})
+    copy_measured(run.path, copy.parents[1])
+    assert read_json(copy, 1, "")["kl"] == 0.25  # measured again
 
 
 def test_runs_trained_anew_are_compared_with_those_kept(make_run, tmp_path, capsys):

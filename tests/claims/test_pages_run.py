@@ -142,9 +142,11 @@ def tiny(command: str, arguments: Sequence[str]) -> list[str]:
     if command == "reproduce":
         return [*(each for each in arguments if "size=" not in each), "dry_run=true", "size=toy"]
     if command != "train":
-        names = {option.partition("=")[0] for option in TINY_OPTIONS.get(command, ())}
+        searches = command != "evaluate" or "search=true" in arguments
+        tiny = TINY_OPTIONS.get(command, ()) if searches else ()
+        names = {option.partition("=")[0] for option in tiny}
         rest = [each for each in arguments if each.partition("=")[0] not in names]
-        return [*rest, *TINY_OPTIONS.get(command, ())]
+        return [*rest, *tiny]
     rest = [each for each in arguments if not each.startswith("sweep.sample=")]
     chosen = "".join(each for each in rest if each.startswith(("experiment=", "multirun_sweeps=")))
     sizes = OF_DIALOGUE if "dialogue" in chosen else OF_LANGUAGE

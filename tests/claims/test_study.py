@@ -56,6 +56,8 @@ def test_rates_are_added_while_the_best_is_an_edge(head):
     assert rates(head((0.01, 141, 25.0), (0.03, 141, 26.0))) == [train(0.003)]
     inner = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.1, 141, 25.5), (0.1, 142, 1.0))
     assert rates(inner) == []
+    between = head((0.01, 141, 26.0), (0.02, 141, 25.0))  # tried by hand
+    assert rates(between) == [train(0.03)]
 
 
 def test_fresh_seeds_have_the_rate_that_the_choosing_seed_found(head):

@@ -78,7 +78,7 @@ def test_of_values_in_several_papers_the_papers_own_are_taken(runs, tmp_path):
     html = page_of(runs, tmp_path / "out", paper="Ganea et al. 2019, results")
     assert ">58.37<" in html
     assert "57.08" not in html
-    assert "Published: Ganea et al. 2019, results; Parthiban et al. 2021, table 2." in html
+    assert "Published: Parthiban et al. 2021, table 2; Ganea et al. 2019, results." in html
 
 
 def test_one_heads_variants_are_points_over_rank_beside_the_published_correlation(

@@ -132,6 +132,14 @@ def test_an_option_of_a_users_mixture_makes_groups_whatever_its_name(tmp_path, m
     assert groups_in(tmp_path) == {"MoS (hidden dim 10)": 1, "MoS (hidden dim 20)": 1}
 
 
+def test_a_part_that_only_some_runs_have_is_named_where_it_lacks(tmp_path, make_run):
+    graphs = {"cuda_graphs": {"_target_": "lmkit.training.callbacks.cuda_graphs.CudaGraphs"}}
+    run = make_run(tmp_path, 1)
+    change(run, "identity.json", lambda c: c["settings"].update(callbacks=graphs))
+    make_run(tmp_path, 2, 56.0)
+    assert groups_in(tmp_path) == {"Softmax (CudaGraphs)": 1, "Softmax (no cuda graphs)": 1}
+
+
 def test_the_source_of_a_users_head_is_the_heads_and_no_training(tmp_path, make_run):
     sources = {"heads.Cube": "12345678"}
     for batch_size, ppl in ((None, 57.0), (99, 56.0)):

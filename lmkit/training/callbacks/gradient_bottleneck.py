@@ -17,7 +17,7 @@ class GradientBottleneckCallback(RunCallback):
 
     Args:
         every: epochs between two measurements.
-        contexts: how many contexts are measured, from the split's start.
+        contexts: how many contexts are measured, the first that are read.
         split: train, valid or test.
     """
 

@@ -70,13 +70,13 @@ def epochs_done(trainer: pl.Trainer) -> float:
 
 
 def time_line(pace: Pace, done: float) -> str | None:
-    """An estimate of the time of an epoch, and of the whole run, from the first windows."""
+    """An estimate of the time of an epoch, and of what is left, from the first windows."""
     an_epoch = pace.seconds_left(done, math.floor(done) + 1)
     if an_epoch is None:
         return None
     an_epoch /= math.floor(done) + 1 - done
     left = pace.seconds_left(done, pace.limit)
-    whole = "" if left is None else f", {duration(left)} for the {pace.limit:,} of its budget"
+    whole = "" if left is None else f", {duration(left)} until its budget of {pace.limit:,}"
     return f"about {duration(an_epoch)} per epoch{whole}, by its first steps"
 
 

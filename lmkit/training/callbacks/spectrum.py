@@ -21,7 +21,7 @@ class SpectrumCallback(RunCallback):
 
     Args:
         every: epochs between two measurements.
-        contexts: how many contexts are measured, from each split's start; few keep it cheap.
+        contexts: how many contexts are measured, the first that are read; few keep it cheap.
         splits: "valid", "test" or both.
         weights: "evaluated" (the averages from the switch on) or "raw".
     """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from functools import cached_property
 
 import numpy as np
@@ -35,8 +36,11 @@ class SplitReader(TextReader):
 
     def reader_of(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run."""
-        has_root = "root" in run.folder.read_config()["data"]
-        data_root = self.run.config["data"].get("root") if has_root else None
+        own, other_own = (folder.read_config()["data"] for folder in (self.run.folder, run.folder))
+        data_root = self.run.config["data"].get("root")
+        # of data_root= alone: a corpus that was found elsewhere says nothing of the other's place
+        if "root" not in other_own or data_root in (own.get("root"), os.environ.get("LMKIT_DATA")):
+            data_root = None
         other = load_run(
             run.folder.path,
             "best",

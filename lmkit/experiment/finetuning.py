@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import with_data_in
+from lmkit.experiment.load import with_data_in, with_trunk_beside
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.training.callbacks.asgd_switch import (
@@ -51,7 +51,7 @@ def finetuning_config(
     }
     if lr is not None:
         config["optimizer"] = config["optimizer"] | {"lr": lr}
-    return with_data_in(data_root, config)
+    return with_data_in(data_root, with_trunk_beside(start, config))
 
 
 def start_from(source: Mapping[str, Any], model: HeadModule, epoch_end: EpochEnd) -> None:

@@ -129,7 +129,7 @@ def load_run(
     if "lmkit" not in content:
         raise UserError(f"{file} is no checkpoint of lmkit")
     vocabulary = content["lmkit"]["vocabulary"]
-    config = with_data_in(data_root, content["lmkit"]["config"])
+    config = with_data_in(data_root, with_trunk_beside(folder, content["lmkit"]["config"]))
     torch.set_num_threads(threads or config["threads"])
     source = make(config["data"], "data", Corpus)
     source.restore_tokenizer(content["lmkit"].get("tokenizer"))
@@ -139,6 +139,14 @@ def load_run(
         model.to("cuda")
     data, code = make_data(config, corpus), (changed, with_changed_code)
     return LoadedRun(folder, config, source, model, data, averaged, *code)
+
+
+def with_trunk_beside(run: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
+    """A run's configuration, with the run of its fixed trunk where it is now, if it has one."""
+    data = config["data"]
+    if "weights_sha256" not in data:
+        return config
+    return config | {"data": data | {"folder": str(run.moved(Path(data["folder"])))}}
 
 
 def with_data_in(data_root: str | None, config: dict[str, Any]) -> dict[str, Any]:

@@ -187,8 +187,8 @@ def _pretrained_source(config: DictConfig) -> tuple[dict[str, Any], int, float |
             raise UserError(
                 f"data.{option} does not go with trunk.of={trunk.of}: its own tokenizer is used"
             )
-    facts, weights_sha256 = _read_pretrained(place)
-    name = Path(facts.folder).name if Path(place).is_dir() else place.replace("/", "--")
+    facts, weights_sha256, is_local = _read_pretrained(place)
+    name = Path(facts.folder).name if is_local else place.replace("/", "--")
     text = OmegaConf.to_container(data, resolve=True)
     assert isinstance(text, dict)
     text |= {"tokenizer": "hf", "tokenizer_of": facts.folder}
@@ -217,8 +217,10 @@ def _pretrained_source(config: DictConfig) -> tuple[dict[str, Any], int, float |
 
 
 @lru_cache
-def _read_pretrained(place: str) -> tuple[ModelFacts, str]:
-    """Facts and digest of a pretrained model; one of the hub is fetched."""
+def _read_pretrained(place: str) -> tuple[ModelFacts, str, bool]:
+    """Facts and digest of a pretrained model, and whether it is a folder; one of the hub is
+    fetched.
+    """
     from lmkit.data.subwords import FILE
     from lmkit.pretrained.loading import facts_of
     from lmkit.pretrained.source import files_sha256, find_checkpoints
@@ -233,4 +235,4 @@ def _read_pretrained(place: str) -> tuple[ModelFacts, str]:
             f"{option}{place} has no {FILE}; "
             f"AutoTokenizer.from_pretrained(NAME).save_pretrained(FOLDER) writes it"
         )
-    return facts, files_sha256(facts.folder)
+    return facts, files_sha256(facts.folder), checkpoint.is_local

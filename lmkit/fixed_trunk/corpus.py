@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from lmkit.data.corpus import Corpus, TextSize, TextSplits
+from lmkit.data.corpus import Corpus, TextCorpus, TextSize, TextSplits
 from lmkit.data.tokenizer import Tokenizer
 from lmkit.errors.user_error import UserError, require_choice
 from lmkit.experiment.make import make
@@ -168,6 +168,11 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.training.callbacks.asgd_switch import evaluated_sha256
         from lmkit.training.checkpoint_files import load_checkpoint
 
+        if not self._run.path.is_dir():
+            raise UserError(
+                f"{self._run.path}, whose contexts these are, is needed here: contexts that the "
+                f"cache does not have are computed by that run"
+            )
         content = load_checkpoint(self._run.best)
         if evaluated_sha256(content) != self.weights_sha256:
             raise UserError(
@@ -183,8 +188,9 @@ class ContextsOfRun(TrunkContexts):
         from lmkit.experiment.load import changed_classes, restored_model
         from lmkit.training.language_model import LanguageModel
 
+        content = self._checkpoint()
         changed_classes(self._run, allowed=False, or_else="")
-        model, _ = restored_model(self._checkpoint())
+        model, _ = restored_model(content)
         assert isinstance(model, LanguageModel)
         return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
@@ -261,9 +267,10 @@ class ContextsOfPretrained(TrunkContexts):
                 f"command with trunk.of=hf:{self.folder} again, which is another run"
             )
         checkpoint = Checkpoint(self.folder, None, self.name, None)
-        text = " ".join(["the of and to in a is that for it"] * 8)  # on which its head is checked
+        assert isinstance(self.corpus, TextCorpus)
+        text = self.corpus.files.text("valid")  # on whose beginning its head is checked
         return load_pretrained(
-            checkpoint, text, window=self.window, stride=self.stride, option="trunk.of=hf:"
+            checkpoint, text[:2000], window=self.window, stride=self.stride, option="trunk.of=hf:"
         )
 
     def _columns(self, text: TextSplits, split: str, num_columns: int) -> Columns:

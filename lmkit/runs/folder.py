@@ -172,8 +172,7 @@ class RunFolder:
 
     def starts_from(self) -> Path | None:
         """The folder of the run whose best.ckpt this one resumes with: that which it finetunes, or
-        its fixed trunk. None without one. A folder of that name beside this run comes first: both
-        may have been moved since.
+        its fixed trunk, where it is now. None without one.
 
         Raises: UserError when `config.yaml` is missing or damaged.
         """
@@ -182,7 +181,10 @@ class RunFolder:
         start = config.get("finetuned_from") or (data if "weights_sha256" in data else None)
         if start is None:
             return None
-        folder = Path(start["folder"])
+        return self.moved(Path(start["folder"]))
+
+    def moved(self, folder: Path) -> Path:
+        """The folder of that name beside this run, if it is there: both may have been moved."""
         beside = self.path.resolve().parent / folder.name
         return beside if beside.is_dir() else folder
 

@@ -120,10 +120,14 @@ def select_folders(
             raise UserError(f"{option}={text} {none_of}: {instead}") from None
         folders |= {folder.path.resolve(): folder for folder in passing}
         left_out |= damaged
-    runs, measured = (
-        sorted(found.values(), key=lambda folder: folder.path.name) for found in (folders, models)
-    )
-    return runs, measured, left_out
+    runs = sorted(folders.values(), key=lambda folder: folder.path.name)
+    return runs, sorted(models.values(), key=_in_order), left_out
+
+
+def _in_order(folder: RunFolder) -> list[tuple[int, str]]:
+    """Sorts by name, and numbers in it by their size: checkpoint-500 before checkpoint-1000."""
+    parts = re.split(r"(\d+)", folder.path.name)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
 
 
 def _parsed(option: str, text: str) -> tuple[str, list[tuple[str, str]]]:

@@ -5,6 +5,8 @@ Shapes: T window length, B batch.
 
 import copy
 import json
+import shutil
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,12 +17,13 @@ from lmkit.data import subwords
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
+from lmkit.experiment.finetuning import finetuning_config
 from lmkit.experiment.load import load_run
 from lmkit.experiment.make import make
 from lmkit.experiment.model_size import model_sizes, model_without_weights
 from lmkit.experiment.objects import make_data, make_model
 from lmkit.experiment.run import run
-from lmkit.fixed_trunk import composition
+from lmkit.fixed_trunk import cache, composition
 from lmkit.fixed_trunk.corpus import ContextsOfRun
 from lmkit.fixed_trunk.start import start_as
 from lmkit.heads.head import Head, HeadParts
@@ -30,6 +33,7 @@ from lmkit.heads.transforms import Identity, PiecewiseLinear, SoftCap
 from lmkit.measures.model_spectra import model_spectrum
 from lmkit.measures.perplexity import mean_nll, perplexity, safe_exp
 from lmkit.runs.array_files import final_spectrum, read_spectrum
+from lmkit.runs.folder import RunFolder
 from lmkit.training.head_module import HeadModule
 from lmkit.trunk.trunk import State
 from tests.fixed_trunk.conftest import COMMON
@@ -135,6 +139,32 @@ def test_the_run_says_on_which_contexts_it_is(train_head, trunk_run, monkeypatch
     assert "starting with the trunk's own decoder, at valid perplexity" in folder.log.read_text()
     identity = json.loads(folder.identity.read_text())["settings"]
     assert str(trunk_run.path.parent) not in json.dumps(identity)
+
+
+def test_runs_that_were_moved_with_their_trunk_are_measured(
+    train_head, trunk_run, tmp_path, monkeypatch
+):
+    head = train_head("max_epochs=1")
+    runs = tmp_path / "moved"
+    for each in (head, trunk_run):
+        shutil.copytree(each.path, runs / each.path.name)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "of_another_machine")
+    loaded = load_run(runs / head.path.name, "best", None, None)
+    assert Path(loaded.config["data"]["folder"]) == runs / trunk_run.path.name
+    assert len(loaded.data.one_column("valid")) > 0
+    config = finetuning_config(RunFolder(runs / head.path.name), {}, None, None)
+    assert Path(config["data"]["folder"]) == runs / trunk_run.path.name
+
+
+def test_a_trunk_that_is_gone_is_named(train_head, trunk_run, tmp_path, monkeypatch):
+    there = tmp_path / "there" / trunk_run.path.name
+    shutil.copytree(trunk_run.path, there)
+    head = train_head("max_epochs=1", of=there)
+    shutil.rmtree(there)
+    monkeypatch.setattr(cache, "cache_folder", lambda: tmp_path / "of_another_machine")
+    loaded = load_run(head.path, "best", None, None)
+    with pytest.raises(UserError, match=f"{there}, whose contexts these are, is needed here"):
+        loaded.data.one_column("valid")
 
 
 def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, capsys):

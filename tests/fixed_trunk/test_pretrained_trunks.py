@@ -2,6 +2,7 @@
 
 import gc
 import json
+import random
 import re
 import shutil
 from pathlib import Path
@@ -23,7 +24,7 @@ from lmkit.pretrained.model import PretrainedModel
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.runs.metrics import MetricsFile
 from tests.fixed_trunk.conftest import COMMON
-from tests.pretrained_models import SIZES, TEXT, make_tokenizer
+from tests.pretrained_models import SIZES, TEXT, make_gpt2, make_tokenizer
 from tests.tiny import composed
 
 pytest.importorskip("transformers")
@@ -94,6 +95,25 @@ def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, model, num_rows, head)
     assert len(loaded.data.corpus.vocabulary) == num_rows  # with rows that stand for no token
     nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))
     assert nll == pytest.approx(result["test_nll"], rel=1e-6)
+
+
+def test_a_model_of_other_letters_is_checked_on_the_text(tmp_path):
+    """Its tokenizer knows none of English."""
+    from tokenizers import Tokenizer, decoders, models
+    from transformers import PreTrainedTokenizerFast
+
+    letters = Tokenizer(models.BPE(vocab={c: i for i, c in enumerate("ACGT\n")}, merges=[]))
+    letters.decoder = decoders.Fuse()
+    PreTrainedTokenizerFast(tokenizer_object=letters).save_pretrained(tmp_path / "m")
+    make_gpt2(num_words=5).save_pretrained(tmp_path / "m")
+    for split in ("train", "valid", "test"):
+        lines = ("".join(random.Random(n).choices("ACGT", k=20)) for n in range(40))
+        (tmp_path / f"{split}.txt").write_text("".join(f"{line}\n" for line in lines))
+    of = f"trunk.of=hf:{tmp_path}/m*"  # a pattern, of one model
+    text = ["data=text", f"data.root={tmp_path}", "windows.batch_size=4"]
+    config = composed(*implied(["trunk=fixed", of, *text, *COMMON, "max_epochs=1"]))
+    assert config["data"]["name"] == "m-text"
+    assert make(config["data"], "data", Corpus).load().columns("valid", 1).targets_SB.max() == 4
 
 
 def test_the_columns_of_a_pretrained_trunk_are_cut_from_one_stream(config_of):

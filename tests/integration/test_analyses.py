@@ -17,6 +17,7 @@ from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.analysis import record_rows
+from lmkit.evaluation import split_reader
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
 from lmkit.experiment import load
@@ -114,6 +115,24 @@ def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_ru
     loaded = load_run(tiny_run, "best", None, None, with_changed_code=True)
     read = SplitReader(loaded, "test", 5).reader_of(select_run("compared_with", str(other)))
     assert (loaded.changed, read.run.changed) == ((), ("tests.live_bytes.LiveBytes",))
+
+
+@pytest.mark.parametrize(
+    ("found_at", "asked"), [("its", None), ("moved", None), ("given", "given")]
+)
+def test_a_run_that_is_compared_with_finds_its_own_corpus(tiny_run, monkeypatch, found_at, asked):
+    """Unless data_root= says where both are."""
+    reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)
+    monkeypatch.setenv("LMKIT_DATA", "moved")
+    monkeypatch.setattr(RunFolder, "read_config", lambda self: {"data": {"root": "its"}})
+    roots = []
+    monkeypatch.setattr(
+        split_reader, "load_run", lambda *of, **_: roots.append(of[2]) or reader.run
+    )
+    other = select_run("compared_with", str(tiny_run))
+    reader.run = reader.run._replace(config={"data": {"root": found_at}})
+    reader.reader_of(other)
+    assert roots == [asked]
 
 
 def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):

@@ -138,7 +138,7 @@ def test_a_filter_takes_the_value_that_its_message_offers(tmp_path, make_run):
 def models(tmp_path) -> Path:
     """A folder with two pretrained models, a figure, and a folder without measurements."""
     root = tmp_path / "pretrained"
-    for name in ("gpt2", "mine@checkpoint-9"):
+    for name in ("gpt2", "mine@checkpoint-9", "mine@checkpoint-10"):
         (root / name / "analysis").mkdir(parents=True)
         (root / name / "analysis" / "rank_text_log_probs_50.json").write_text("{}")
     (root / "empty" / "analysis").mkdir(parents=True)
@@ -149,10 +149,10 @@ def models(tmp_path) -> Path:
 @pytest.mark.parametrize(
     ("value", "meant"),
     [
-        ("{}", ["gpt2", "mine@checkpoint-9"]),
+        ("{}", ["gpt2", "mine@checkpoint-9", "mine@checkpoint-10"]),  # by their steps
         ("{}/gpt2", ["gpt2"]),
-        ("{}/mine@*", ["mine@checkpoint-9"]),
-        (["{}/*", "{}"], ["gpt2", "mine@checkpoint-9"]),
+        ("{}/mine@*-9", ["mine@checkpoint-9"]),
+        (["{}/*", "{}"], ["gpt2", "mine@checkpoint-9", "mine@checkpoint-10"]),
         (["{}/gpt2", "{runs}/wt2_*"], ["gpt2", "mos_gss 1"]),
         (["{}/gpt2", "{runs} head:mos_gss"], ["gpt2", "mos_gss 1"]),
     ],

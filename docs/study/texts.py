@@ -88,7 +88,7 @@ def in_the_table(kept: pd.DataFrame) -> pd.DataFrame:
     """The runs of ten heads in four settings: five epochs on contexts as they are, or whole."""
     trunks = [trunk for trunk, _ in SETTINGS.values()]
     of_heads = kept["label"].isin(HEADS) & kept["head.decoder_rank"].isna() & kept["rms"].isna()
-    long_enough = kept["max_epochs"].isin([5, 60])
+    long_enough = kept["max_epochs"] == kept["trunk_of"].isna().map({True: 60, False: 5})
     return kept[of_heads & long_enough & kept["trunk_name"].isin(trunks)]
 
 

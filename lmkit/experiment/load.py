@@ -144,7 +144,7 @@ def load_run(
 def with_trunk_beside(run: RunFolder, config: dict[str, Any]) -> dict[str, Any]:
     """A run's configuration, with the run of its fixed trunk where it is now, if it has one."""
     data = config["data"]
-    if "weights_sha256" not in data:
+    if not str(data.get("_target_")).endswith(".ContextsOfRun"):
         return config
     return config | {"data": data | {"folder": str(run.moved(Path(data["folder"])))}}
 

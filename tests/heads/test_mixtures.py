@@ -5,10 +5,8 @@ Shapes: T window length, B batch, D trunk output, E embedding, K components.
 
 import math
 
-import pytest
 import torch
 
-from lmkit.errors.user_error import UserError
 from lmkit.heads.mixtures import HiddenLayer, MixtureOfSoftmaxes
 
 T, B, D, E, K = 5, 4, 7, 6, 3
@@ -64,17 +62,3 @@ def test_the_prior_stays_in_float32_under_autocast():
         log_prior_NK, _ = mixture(hidden(T, B, D).float())
     assert log_prior_NK.dtype == torch.float32
     torch.testing.assert_close(log_prior_NK.exp().sum(1), torch.ones(T * B))
-
-
-@pytest.mark.parametrize(
-    ("num_experts", "latent_dropout", "option"),
-    [
-        (0, 0.0, "head.mixture.num_experts"),
-        (2.0, 0.0, "head.mixture.num_experts"),
-        (3, 1.0, "head.mixture.latent_dropout"),
-        (3, -0.1, "head.mixture.latent_dropout"),
-    ],
-)
-def test_impossible_settings_name_the_option(num_experts, latent_dropout, option):
-    with pytest.raises(UserError, match=option.replace(".", r"\.")):
-        MixtureOfSoftmaxes(D, E, num_experts, latent_dropout)

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.heads.mixtures import MixtureOfSoftmaxes
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
     MonotoneMLP,
@@ -274,6 +275,10 @@ def test_sums_in_blocks_are_those_of_cumsum(knots):
         (lambda: PiecewiseLinear(8, 2.0, "no"), "head.transform.frozen"),
         (lambda: MonotoneMLP(0), "head.transform.units"),
         (lambda: SoftCap(0.0), "head.transform.cap"),
+        (lambda: MixtureOfSoftmaxes(7, 6, 0, 0.0), "head.mixture.num_experts"),
+        (lambda: MixtureOfSoftmaxes(7, 6, 2.0, 0.0), "head.mixture.num_experts"),
+        (lambda: MixtureOfSoftmaxes(7, 6, 3, 1.0), "head.mixture.latent_dropout"),
+        (lambda: MixtureOfSoftmaxes(7, 6, 3, -0.1), "head.mixture.latent_dropout"),
     ],
 )
 def test_impossible_settings_name_the_option(make, option):

@@ -11,13 +11,9 @@ from lmkit.measures.rank_robustness import RobustnessOptions, study, study_matri
 from lmkit.spectra.measures import EPSILONS, effective_rank, press_rank, press_tolerance
 from lmkit.spectra.robustness import add_noise, keep_top
 from tests.live_bytes import largest_numel
+from tests.spectra.test_robustness import log_probs
 
 OPTIONS = RobustnessOptions("svd", 2, [1e-22, 1e-26, 1e-30], 5)
-
-
-def log_probs(num_rows: int, num_columns: int) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(0)
-    return torch.log_softmax(torch.randn(num_rows, num_columns, generator=generator), 1)
 
 
 def test_ranks_of_the_study_are_those_of_full_decompositions():

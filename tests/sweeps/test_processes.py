@@ -26,7 +26,7 @@ def states(sweep) -> list[str]:
 
 
 def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts):
-    sweep, said = sweep_of("ok", "crashes", "killed", "ok"), []
+    sweep, said = sweep_of("ok", "crashes", "killed", "killed at the end"), []
     run_points(sweep, sweep.manifest.points, [{}], said.append)
     assert states(sweep) == ["finished", "failed", "finished", "finished"]
     assert [len(each) for each in attempts(sweep)] == [1, 2, 2, 1]
@@ -34,6 +34,7 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert (failure.reason, failure.attempts) == ("exit status 1", 2)
     assert failure.log_tail == ["attempt 2", "RuntimeError: the reason why"]  # of its last alone
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
+    assert not sweep.run_folder(sweep.manifest.points[3]).lock.exists()
 
 
 def out_of_reach(monkeypatch, place, name: str, times: int) -> None:
@@ -132,20 +133,15 @@ def test_a_point_whose_result_is_damaged_takes_no_other_down(sweep_of, attempts)
     assert sweep.asked_to_stop_at() is not None
 
 
-def test_a_folder_of_logs_that_was_removed_is_made_again(sweep_of, attempts):
-    sweep = sweep_of("ok")
-    (sweep.path / "logs").rmdir()
-    run_points(sweep, sweep.manifest.points, [{}], print)
-    assert "attempt 1" in sweep.log(sweep.manifest.points[0]).read_text()
-
-
 def test_what_is_finished_is_not_started_again(sweep_of, attempts):
     sweep, said = sweep_of("ok", "ok"), []
+    (sweep.path / "logs").rmdir()  # it is made again
     run_points(sweep, sweep.manifest.points, [{}], said.append)
     assert said == ["[1/2] finished: 0 ok", "[2/2] finished: 1 ok"]
     run_points(sweep, sweep.manifest.points, [{}], said.append)
     assert len(said) == 2
     assert [len(each) for each in attempts(sweep)] == [1, 1]
+    assert "attempt 1" in sweep.log(sweep.manifest.points[0]).read_text()
 
 
 @pytest.mark.parametrize("finishes", [True, False])
@@ -215,14 +211,6 @@ def test_a_refusal_by_the_lock_is_no_failure_whatever_the_log_says(
     assert said[0] == "0 talks: another process trains it; checking again later"
     assert states(sweep) == ["finished"]
     assert [len(each) for each in attempts(sweep)] == [1]
-
-
-def test_a_point_killed_at_its_very_end_has_finished(sweep_of, attempts):
-    sweep = sweep_of("killed at the end")
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    assert states(sweep) == ["finished"]
-    assert [len(each) for each in attempts(sweep)] == [1]
-    assert not sweep.run_folder(sweep.manifest.points[0]).lock.exists()
 
 
 def together(number: int, work) -> None:

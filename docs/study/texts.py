@@ -20,6 +20,7 @@ from lmkit.results.published import published
 from lmkit.results.stats import correlation, difference, holm
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 
 FIRST_SEED = 141
 PRESS, EFFECTIVE = "rank.press@10000", "rank.effective_0.001@10000"
@@ -200,12 +201,21 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     `at_30_rank`, how far log P is from the nearest softmax, `at_30_distance`, by how many per cent
     its perplexity is higher, `at_30_price`, and how many words are never the likeliest, `never`. Of
     seeds that a CPU and a GPU trained, how many per cent the CPU's perplexities are higher,
-    `at_30_higher`; with the tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
+    `at_30_higher`, and how many the two differ on valid after one epoch, `at_30_apart`; with the
+    tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
-    on_both = fresh(runs).pivot_table("test_ppl", ["label", "rate", "seed"], "device_kind")
-    higher = 100 * (on_both["cpu"] / on_both["cuda"] - 1).dropna()
+    begun = fresh(runs)["folder"].map(_first_valid_ppl)
+    on_both = (
+        fresh(runs)
+        .assign(begun=begun)
+        .pivot_table(["test_ppl", "begun"], ["label", "rate", "seed"], "device_kind")
+    )
+    higher, apart = (
+        100 * (on_both[column, "cpu"] / on_both[column, "cuda"] - 1).dropna()
+        for column in ("test_ppl", "begun")
+    )
     is_layer = runs["label"] == "tanh layer (83)"
     at_5 = runs[is_layer & (runs["rate"] == 5) & (runs["device_kind"] == "cuda")]
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
@@ -222,11 +232,18 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f} (mean {higher.mean():.1f})",
+        "at_30_apart": f"{apart.abs().min():.1f} to {apart.abs().max():.1f}",
         "at_30_at_5": _of_pairs(with_5)[0]["percent"],
         "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": f"{min(never)} to {max(never)}",
     }
+
+
+def _first_valid_ppl(folder: str) -> float:
+    """Valid perplexity after the first epoch."""
+    rows = MetricsFile(RunFolder(Path(folder)).metrics).read()
+    return next(row["valid/ppl"] for row in rows if "valid/ppl" in row)
 
 
 class FromSoftmax(NamedTuple):

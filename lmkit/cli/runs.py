@@ -90,7 +90,8 @@ def show(runs: pd.DataFrame, columns: list[str] | None) -> None:
     shown = runs[chosen(runs, columns)]
     is_text = [not pd.api.types.is_numeric_dtype(shown[name]) for name in shown]
     headings = [Column(str(name), is_text=text) for name, text in zip(shown, is_text, strict=True)]
-    rows = [[name, *map(_entry, row)] for name, row in zip(shown.index, shown.values, strict=True)]
+    whole = shown.astype(object).to_numpy()  # else integers beside floats were floats
+    rows = [[name, *map(_entry, row)] for name, row in zip(shown.index, whole, strict=True)]
     table = plain_table(counted(len(rows), "run"), [Column("name", is_text=True), *headings], rows)
     tables.console().print(table)
 

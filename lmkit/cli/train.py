@@ -24,6 +24,8 @@ from lmkit.sweeps.axes import GROUP, OF_SWEEPER, option_of
 if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun
 
+LAUNCHERS = ("hydra/launcher", "hydra.launcher")
+
 
 def train(
     overrides: Sequence[str] = (),
@@ -54,7 +56,9 @@ def train(
     options = list(takewhile(lambda each: not each.startswith("-"), line))
     for override in line:
         is_foreign = override.startswith("-") and override.partition("=")[0] not in CONFIG_DIR
-        if is_foreign or option_of(override) in (GROUP, "dry_run", *OF_SWEEPER):
+        option = option_of(override)
+        of_sweeps = option in (GROUP, "dry_run", *OF_SWEEPER) or option.startswith(LAUNCHERS)
+        if is_foreign or of_sweeps:
             raise UserError(
                 f"{override}: lmkit.train trains one run; lmkit train on a command line "
                 f"trains sweeps"
@@ -83,8 +87,7 @@ def main(config: DictConfig) -> float:
     for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
     for_sweeps += ["dry_run=true"] if config.dry_run else []
     if hydra.mode != RunMode.MULTIRUN:  # otherwise a launcher has started this run
-        launchers = ("hydra/launcher", "hydra.launcher")
-        for_sweeps += [o for o in hydra.overrides.hydra if option_of(o).startswith(launchers)]
+        for_sweeps += [o for o in hydra.overrides.hydra if option_of(o).startswith(LAUNCHERS)]
     if for_sweeps:
         raise UserError(
             f"{for_sweeps[0]} is for sweeps: give multirun_sweeps=NAME or --multirun; lmkit "

@@ -13,10 +13,15 @@ from hydra.errors import InstantiationException
 from hydra.utils import instantiate
 
 from lmkit.errors.user_error import UserError, did_you_mean, misfit
+from lmkit.runs.identity import foreign_targets
+from lmkit.runs.source import source_sha256
 
 Section = Mapping[str, Any]
 
 T = TypeVar("T")
+
+# classes of the user's own as they were made first, by name, with the hash of their files then
+_IMPORTED: dict[str, tuple[object, str | None]] = {}
 
 
 def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
@@ -69,7 +74,25 @@ def factory_of(section: object, option: str) -> partial[Any]:
         factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
     except InstantiationException as error:
         raise not_made(error, option) from error
+    _require_as_imported(section)
     return factory
+
+
+def _require_as_imported(section: Section) -> None:
+    """Raises UserError where a class of the user's own was edited after this process imported it:
+    a run would be trained by the earlier code, and have the name of the later.
+    """
+    for target in foreign_targets(section):
+        module, _, name = target.rpartition(".")
+        now = getattr(sys.modules.get(module), name, None), source_sha256(target)
+        imported, sha256 = _IMPORTED.setdefault(target, now)
+        if imported is None or imported is not now[0]:
+            _IMPORTED[target] = now
+        elif sha256 != now[1]:
+            raise UserError(
+                f"{target} was edited after this process imported it: importlib.reload({module}), "
+                f"or start Python anew"
+            )
 
 
 def _refusals() -> tuple[type[Exception], ...]:

@@ -113,8 +113,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )
-    if folder.state() == "finished":
-        folder.reopen(run.check_lock)
+    is_finished = folder.state() == "finished"
+    before = folder.reopen(run.check_lock) if is_finished else None  # epochs
     run.log.write(_first_line(defined, made, how))
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
@@ -126,6 +126,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
         start_from(config["finetuned_from"], model, epoch_end)
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
+    if trainer.current_epoch == before:
+        folder.put_back(before, run.check_lock)
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
 
@@ -139,8 +141,10 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
 
     last, identity = defined.folder.last, defined.identity.digest
     if not last.exists():
-        finetunes = "finetuned_from" in defined.config
-        return None, "starting with the weights of another run" if finetunes else "starting"
+        if "finetuned_from" not in defined.config:
+            return None, "starting"
+        _require_its_text(defined)
+        return None, "starting with the weights of another run"
     content = load_checkpoint(last)
     theirs = content.get("lmkit", {}).get("identity")
     if theirs != identity:
@@ -156,6 +160,18 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
             f"max_epochs={done} or more goes on, and another runs_dir= starts anew"
         )
     return last, f"resuming after step {content['global_step']:,}, in epoch {done + 1:,}"
+
+
+def _require_its_text(defined: RunDefinition) -> None:
+    """Raises UserError unless a finetuning run reads the text that the run it starts from read:
+    its words are numbered by another text otherwise.
+    """
+    start = RunFolder(Path(defined.config["finetuned_from"]["folder"]))
+    if start.read_identity().settings.get("data_sha256") != defined.data_sha256:
+        raise UserError(
+            f"the text of {start.path} is another now, or data_root= names another: finetuning "
+            f"needs the text that the run was trained on"
+        )
 
 
 def _first_line(defined: RunDefinition, made: RunObjects, how: str) -> str:

@@ -118,7 +118,10 @@ def _run_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
     for option in ("window", "stride"):
         if trunk[option] is not None:
             raise UserError(f"trunk.{option} is for trunk.of=hf:FOLDER; a run has its own windows")
-    folder = select_run("trunk.of", trunk.of, config.runs_dir).folder
+    place, moved = trunk.of, Path(config.runs_dir, Path(trunk.of).name)  # with all runs
+    if not Path(place).exists() and moved.is_dir():
+        place = str(moved)
+    folder = select_run("trunk.of", place, config.runs_dir).folder
     stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
     _require_fit(folder.path, trained)

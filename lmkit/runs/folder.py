@@ -221,20 +221,35 @@ class RunFolder:
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
-    def reopen(self, check_lock: Check = unlocked) -> None:
+    def reopen(self, check_lock: Check = unlocked) -> int:
         """Makes a finished run unfinished, to resume under a larger budget.
 
         The caller holds the lock. The result is kept as `result-epoch<N>.json`, and what analyses
         measured in `analysis-epoch<N>`.
+
+        Returns: N, the epochs that it had trained.
         """
         epochs = self.read_result().budget.epochs
-        measured = self.path / f"{self.analysis.name}-epoch{epochs}"
+        measured = self._measured_by(epochs)
         # before the result: as long as that exists, the successor of a killed process comes here
         # too
         for file in sorted(self.analysis.glob("*")):
             make_folder(measured)
             set_aside(file, measured / file.name, check_lock)
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
+        return epochs
+
+    def put_back(self, epochs: int, check_lock: Check = unlocked) -> None:
+        """Puts back what analyses had measured before `reopen`, where no epoch was trained since.
+
+        The caller holds the lock.
+        """
+        for file in sorted(self._measured_by(epochs).glob("*")):
+            make_folder(self.analysis)
+            set_aside(file, self.analysis / file.name, check_lock)
+
+    def _measured_by(self, epochs: int) -> Path:
+        return self.path / f"{self.analysis.name}-epoch{epochs}"
 
 
 @dataclass(frozen=True, eq=False)

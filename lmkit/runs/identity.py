@@ -106,6 +106,11 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
         rule.pop("min_delta", None)  # of the budget, too
         settings["stopping"] = _canonical(rule, "stopping")
     targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
+    if here := next((target for target in sorted(targets) if target.startswith("__main__.")), None):
+        raise UserError(
+            f"{here} is in the running program, where no other process finds it: put it into a "
+            f"file of its own"
+        )
     sources = {target: source_sha256(target) for target in sorted(targets)}
     if any(sources.values()):
         settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}

@@ -174,8 +174,9 @@ def _asked_to_stop_at(sweep: SweepFolder, before: int | None) -> int | None:
 def without_result(folder: Path) -> str:
     """What it means that a run's process succeeded and its folder has no result."""
     return (
-        f"no result in {folder}: is the kind of device, which is part of a run's identity, "
-        f"different here from where the sweep was started?"
+        f"no result in {folder}: is something that is part of a run's identity different here from "
+        f"where the sweep was planned (the kind of device), or since (a class of one's own, the "
+        f"text)? The sweep's command plans anew"
     )
 
 

@@ -1,8 +1,10 @@
 """Parts of a user's own: a module, YAML files in a folder beside it, and no change to lmkit."""
 
 import csv
+import importlib
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 import torch
 
 import lmkit as package
+from lmkit.errors.user_error import UserError
 from tests.claims.conftest import Lmkit
 from tests.conftest import KEPT
 from tests.pages import write_shown_files
@@ -146,6 +149,25 @@ def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
     again = package.train(["--config-dir=configs", *MINE[2:], *HEAD])
     assert len(runs()) == 2
     assert again.config["head"]["transform"]["start"] == 0.02
+
+
+def test_an_edit_after_the_import_is_trained_once_it_is_imported(lmkit, runs, tmp_path):
+    """As in a notebook: the process has the class from before."""
+    lmkit("train", *MINE, *HEAD)
+    mine = ["--config-dir=configs", *MINE[2:], *HEAD]
+    (tmp_path / "parts.py").write_text(MODULE.replace("logits**3", "logits**5"))
+    with pytest.raises(UserError, match=r"was edited after .*: importlib\.reload\(parts\)"):
+        package.train(mine)
+    assert len(runs()) == 1
+    importlib.reload(sys.modules["parts"])
+    package.train(mine)
+    first, second = (run.read_result().metrics["valid_ppl"] for run in runs())
+    assert first != second
+
+
+def test_a_class_of_the_running_program_has_no_file_that_tells_edits(refused):
+    error = refused("train", *TINY, "head.transform._target_=__main__.Cube")
+    assert error.startswith("__main__.Cube is in the running program")
 
 
 def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused, tmp_path):

@@ -5,12 +5,14 @@ import math
 import re
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from hydra import compose, initialize_config_dir
 
 import lmkit as package
 from lmkit.cli.command_line import CONFIGS
+from lmkit.cli.runs import show
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
@@ -87,6 +89,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         ({"seed": 1}, "overrides must be a list such as"),
         ([1], "each of overrides must be a text such as 'seed=1', not 1"),
         (["--config-dir", "nowhere"], "--config-dir: nowhere is no folder"),
+        ([*TINY, "hydra/launcher=slurm"], "hydra/launcher=slurm: lmkit.train trains one run"),
         ([*TINY, "keep=none"], "keep=none: lmkit.train returns the best weights"),
     ):
         with pytest.raises(UserError, match=message):
@@ -169,6 +172,11 @@ def test_runs_are_listed_finished_or_not_sorted_and_filtered(lmkit, capsys):
     assert listed(capsys) == [[third[0], "1", "5"]]
     lmkit("runs", "runs head:softmax seed:2", "columns=seed")
     assert len(listed(capsys)) == 1
+
+
+def test_whole_numbers_beside_others_stay_whole(capsys):
+    show(pd.DataFrame({"parameters": [24_221_600], "ppl": [57.123456]}, ["a run"]), ["parameters", "ppl"])
+    assert "24221600" in capsys.readouterr().out
 
 
 def test_a_running_run_and_a_damaged_one_are_told(unfinished, lmkit, capsys):

@@ -47,6 +47,18 @@ def test_a_run_that_went_on_and_was_measured_has_all_that_is_listed(lmkit, three
     assert matched(run) == {*listed()} - CHOSEN
 
 
+def test_what_was_measured_stays_where_a_larger_budget_trains_no_epoch(lmkit, three):
+    *_, run = three
+    line = ("train", *TINY, "head/transform=gss", "seed=1")
+    lmkit(*line, "max_epochs=3")
+    lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
+    before = run.read_result().metrics
+    lmkit(*line, "max_epochs=4", "patience=1", "stopping.min_delta=1000.0")
+    after = run.read_result()
+    assert (after.metrics, after.budget.stopped) == (before, "patience")
+    assert (run.analysis / "logits.json").exists()
+
+
 def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_resumed_from(
     lmkit, run, monkeypatch
 ):

@@ -156,6 +156,13 @@ def test_runs_that_were_moved_with_their_trunk_are_measured(
     assert Path(config["data"]["folder"]) == runs / trunk_run.path.name
 
 
+def test_a_trunk_is_found_where_all_runs_were_moved_to(head_config, trunk_run, tmp_path):
+    """By the command of a sweep's point, which names the earlier place."""
+    moved = tmp_path / "runs" / trunk_run.path.name
+    shutil.copytree(trunk_run.path, moved)
+    assert head_config(of=f"before/{moved.name}")["data"]["folder"] == str(moved)
+
+
 def test_a_trunk_that_is_gone_is_named(train_head, trunk_run, tmp_path, monkeypatch):
     there = tmp_path / "there" / trunk_run.path.name
     shutil.copytree(trunk_run.path, there)

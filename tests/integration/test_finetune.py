@@ -12,6 +12,7 @@ from lmkit.analyses.rank import Rank
 from lmkit.cli import finetune
 from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
+from lmkit.experiment import load
 from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
 from lmkit.experiment.run import run
@@ -25,6 +26,7 @@ from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from tests.faults.comparison import contents
 from tests.integration.test_resume import assert_same_run
+from tests.results.forging import change
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
 
@@ -153,6 +155,21 @@ def test_an_unfinished_run_is_refused(toy_copy, refused):
     toy_copy.reopen()
     error = refused("finetune", f"run={toy_copy.path}")
     assert error.endswith(f"selects no finished run: {toy_copy.path.name}: it has not finished")
+
+
+def test_another_text_is_refused(toy_copy):
+    """Its words have other numbers."""
+    config = composed(toy_copy)
+    change(toy_copy.path, "identity.json", lambda of: of["settings"].update(data_sha256="0"))
+    with pytest.raises(UserError, match="finetuning needs the text that the run was trained on"):
+        run(config)
+    assert [path.name for path in toy_copy.path.parent.glob("toy_finetune-*")] == []
+
+
+def test_a_class_that_was_edited_is_refused(toy_copy, monkeypatch):
+    monkeypatch.setattr(load, "own_classes", lambda _: {"tests.live_bytes.LiveBytes": "before"})
+    with pytest.raises(UserError, match=r"LiveBytes has changed .* bring the earlier code back$"):
+        composed(toy_copy)
 
 
 def test_weights_that_change_under_way_are_refused(toy_copy):

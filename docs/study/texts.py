@@ -108,7 +108,8 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     softmax = sorted(int(known["effective"][name]["Softmax"]) for name in SETTINGS)
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
-    on_softmax = kept[kept["trunk_name"] == SETTINGS["softmax"][0]]
+    on_softmax = kept[(kept["trunk_of"] == SETTINGS["softmax"][0]) & (kept["rms"] > 0)]
+    to_end = on_softmax[on_softmax["max_epochs"] == 60]
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
@@ -117,10 +118,10 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "test_of": {name: f"{ppl:.2f}" for name, ppl in kept["test_ppl"].items()},
         "settings": settings_table(known),
         "published": _published(),
-        "by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], "valid_ppl"),
-        "rank_by_rate": _by_rate(on_softmax[on_softmax["max_epochs"] == 60], PRESS),
+        "by_rate": _by_rate(to_end, "valid_ppl"),
+        "rank_by_rate": _by_rate(to_end, PRESS),
         "on_wikitext2": _by_rate(kept[kept["trunk_name"] == WIKITEXT2], "valid_ppl"),
-        "by_slopes": _by_slopes(on_softmax[on_softmax["max_epochs"] == 60]),
+        "by_slopes": _by_slopes(to_end),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(table[table["trunk_of"].notna()]),
         "whole_cpus": _cpus(whole),
@@ -161,7 +162,20 @@ def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     for _, run in scaled_contexts(kept, max_epochs=5).iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
     table = _to_end_table(ended)
-    return {"to_end": table, "end": end, "scaled": scaled} | found
+    return {"to_end": table, "end": end, "scaled": scaled} | found | _softmax_by_rms(kept)
+
+
+def _softmax_by_rms(kept: pd.DataFrame) -> dict[str, dict[str, str]]:
+    """By trunk Softmax's valid perplexity with the first seed at its best rate, until it stopped:
+    on contexts `as_they_are`, and `at_one_rms`.
+    """
+    runs = kept.query("label == 'Softmax' and max_epochs == 60 and seed == @FIRST_SEED")
+    found: dict[str, dict[str, str]] = {"as_they_are": {}, "at_one_rms": {}}
+    for name, (trunk, _) in SETTINGS.items():
+        on_it = runs[runs["trunk_of"] == trunk]
+        for key, of in (("as_they_are", on_it["rms"].isna()), ("at_one_rms", on_it["rms"] > 0)):
+            found[key][name] = f"{on_it.loc[of, 'valid_ppl'].min():.3f}"
+    return found
 
 
 def scaled_contexts(kept: pd.DataFrame, max_epochs: int) -> pd.DataFrame:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import cached_property
 
 import numpy as np
@@ -36,11 +35,8 @@ class SplitReader(TextReader):
 
     def reader_of(self, run: FinishedRun) -> SplitReader:
         """The same split read by the best model of another run."""
-        own, other_own = (folder.read_config()["data"] for folder in (self.run.folder, run.folder))
-        data_root = self.run.config["data"].get("root")
-        # of data_root= alone: a corpus that was found elsewhere says nothing of the other's place
-        if "root" not in other_own or data_root in (own.get("root"), os.environ.get("LMKIT_DATA")):
-            data_root = None
+        has_root = "root" in run.folder.read_config()["data"]
+        data_root = self.run.data_root if has_root else None
         other = load_run(
             run.folder.path,
             "best",

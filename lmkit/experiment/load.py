@@ -38,6 +38,7 @@ class LoadedRun(NamedTuple):
     averaged: bool  # whether these weights are averages
     changed: tuple[str, ...] = ()  # classes of the user's own whose code is another than trained
     with_changed_code: bool = False  # whether there may be some
+    data_root: str | None = None  # as asked for
 
     def text(self) -> Text:
         """The text that was found this time, by its hash now: a file may have been edited.
@@ -137,7 +138,7 @@ def load_run(
     model, averaged = restored_model(content)
     if torch.cuda.is_available():
         model.to("cuda")
-    data, code = make_data(config, corpus), (changed, with_changed_code)
+    data, code = make_data(config, corpus), (changed, with_changed_code, data_root)
     return LoadedRun(folder, config, source, model, data, averaged, *code)
 
 

@@ -20,8 +20,8 @@ Section = Mapping[str, Any]
 
 T = TypeVar("T")
 
-# classes of the user's own as they were made first, by name, with the hash of their files then
-_IMPORTED: dict[str, tuple[object, str | None]] = {}
+# hashes of the files of the user's own classes as this process first made them
+SOURCES: dict[str, str | None] = {}
 
 
 def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
@@ -79,19 +79,15 @@ def factory_of(section: object, option: str) -> partial[Any]:
 
 
 def _require_as_imported(section: Section) -> None:
-    """Raises UserError where a class of the user's own was edited after this process imported it:
-    a run would be trained by the earlier code, and have the name of the later.
+    """Raises UserError where a class of the user's own was edited after this process made it: a run
+    would be trained by the earlier code, and have the name of the later.
     """
     for target in foreign_targets(section):
-        module, _, name = target.rpartition(".")
-        now = getattr(sys.modules.get(module), name, None), source_sha256(target)
-        imported, sha256 = _IMPORTED.setdefault(target, now)
-        if imported is None or imported is not now[0]:
-            _IMPORTED[target] = now
-        elif sha256 != now[1]:
+        sha256 = source_sha256(target)
+        if SOURCES.setdefault(target, sha256) != sha256:
             raise UserError(
-                f"{target} was edited after this process imported it: importlib.reload({module}), "
-                f"or start Python anew"
+                f"{target}, or a file that it imports, was edited after this process first made "
+                f"it: start Python anew"
             )
 
 

@@ -113,8 +113,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )
-    is_finished = folder.state() == "finished"
-    before = folder.reopen(run.check_lock) if is_finished else None  # epochs
+    if folder.state() == "finished":
+        folder.reopen(run.check_lock)
     run.log.write(_first_line(defined, made, how))
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
@@ -126,8 +126,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
         start_from(config["finetuned_from"], model, epoch_end)
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
-    if trainer.current_epoch == before:
-        folder.put_back(before, run.check_lock)
+    folder.put_back(trainer.current_epoch, run.check_lock)
     load_evaluated_weights(model, load_checkpoint(folder.best))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
 

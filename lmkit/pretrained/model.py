@@ -88,7 +88,9 @@ def pretrained_model(body: Any, tokens_T: Tensor) -> PretrainedModel:
             return PretrainedModel(body, _head(layer, SoftCap(cap)))
         if _same(own_NV, linear_NV):
             return PretrainedModel(body, head)
-        scale = float((own_NV * linear_NV).sum() / linear_NV.square().sum())
+        own, linear = own_NV.double(), linear_NV.double()
+        # rounded: on any text the same, to the last bit
+        scale = float(f"{(own * linear).sum() / linear.square().sum():.7g}")
         if _same(own_NV, scale * linear_NV):
             return PretrainedModel(body, _head(layer, Identity(), scale))
     raise UserError(

@@ -184,9 +184,11 @@ class RunFolder:
         return self.moved(Path(start["folder"]))
 
     def moved(self, folder: Path) -> Path:
-        """The folder of that name beside this run, if it is there: both may have been moved."""
+        """Where a run with a best.ckpt is now: beside this one, as both may have been moved, or in
+        that folder still.
+        """
         beside = self.path.resolve().parent / folder.name
-        return beside if beside.is_dir() else folder
+        return beside if RunFolder(beside).best.exists() else folder
 
     def read_identity(self) -> IdentityFile:
         """The identity for which the folder was made, and display names.
@@ -221,13 +223,11 @@ class RunFolder:
         """
         return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
 
-    def reopen(self, check_lock: Check = unlocked) -> int:
+    def reopen(self, check_lock: Check = unlocked) -> None:
         """Makes a finished run unfinished, to resume under a larger budget.
 
         The caller holds the lock. The result is kept as `result-epoch<N>.json`, and what analyses
-        measured in `analysis-epoch<N>`.
-
-        Returns: N, the epochs that it had trained.
+        measured in `analysis-epoch<N>`, N being the epochs that it had trained.
         """
         epochs = self.read_result().budget.epochs
         measured = self._measured_by(epochs)
@@ -237,10 +237,9 @@ class RunFolder:
             make_folder(measured)
             set_aside(file, measured / file.name, check_lock)
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
-        return epochs
 
     def put_back(self, epochs: int, check_lock: Check = unlocked) -> None:
-        """Puts back what analyses had measured before `reopen`, where no epoch was trained since.
+        """Puts back what `reopen` set aside of the run with so many epochs, as it is again.
 
         The caller holds the lock.
         """

@@ -16,6 +16,7 @@ from hydra.core.global_hydra import GlobalHydra
 
 from lmkit.cli import check_points
 from lmkit.cli.main import main
+from lmkit.experiment import make
 from lmkit.runs.folder import RunFolder
 from tests.faults.comparison import runs_in
 from tests.forked import for_points
@@ -64,6 +65,7 @@ def typed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lmkit:
 
 def forget_modules_in(folder: Path) -> None:
     importlib.invalidate_caches()
+    make.SOURCES.clear()
     for name, module in list(sys.modules.items()):
         # thousands of modules: no paths are made of their names
         if os.path.dirname(getattr(module, "__file__", None) or "") == str(folder):

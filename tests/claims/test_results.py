@@ -175,7 +175,10 @@ def test_runs_are_listed_finished_or_not_sorted_and_filtered(lmkit, capsys):
 
 
 def test_whole_numbers_beside_others_stay_whole(capsys):
-    show(pd.DataFrame({"parameters": [24_221_600], "ppl": [57.123456]}, ["a run"]), ["parameters", "ppl"])
+    show(
+        pd.DataFrame({"parameters": [24_221_600], "ppl": [57.123456]}, ["a run"]),
+        ["parameters", "ppl"],
+    )
     assert "24221600" in capsys.readouterr().out
 
 

@@ -53,6 +53,7 @@ def test_what_was_measured_stays_where_a_larger_budget_trains_no_epoch(lmkit, th
     lmkit(*line, "max_epochs=3")
     lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
     before = run.read_result().metrics
+    run.reopen()  # by a process that was killed then
     lmkit(*line, "max_epochs=4", "patience=1", "stopping.min_delta=1000.0")
     after = run.read_result()
     assert (after.metrics, after.budget.stopped) == (before, "patience")

@@ -318,7 +318,7 @@ def test_the_report_has_a_row_for_each_model_and_text(models, here, lmkit):
     assert "left out: llama, predictions: pretrained/llama/analysis/predictions.json is " in shown
     assert shown.endswith("4 pretrained models: report/index.html\n")
     ranks = rows_of("models_rank")
-    names = ["mine@checkpoint-100", "mine@checkpoint-9", "neox"]
+    names = ["mine@checkpoint-9", "mine@checkpoint-100", "neox"]
     assert [name.partition(" (text.txt log probs ")[0] for name in ranks] == names
     last = measured / "mine@checkpoint-100/analysis"
     rank = parse_json((last / "rank_text.txt_log_probs_50.json").read_bytes())

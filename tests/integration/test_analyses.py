@@ -117,22 +117,16 @@ def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_ru
     assert (loaded.changed, read.run.changed) == ((), ("tests.live_bytes.LiveBytes",))
 
 
-@pytest.mark.parametrize(
-    ("found_at", "asked"), [("its", None), ("moved", None), ("given", "given")]
-)
-def test_a_run_that_is_compared_with_finds_its_own_corpus(tiny_run, monkeypatch, found_at, asked):
+@pytest.mark.parametrize("data_root", [None, "given"])
+def test_a_run_that_is_compared_with_finds_its_own_corpus(tiny_run, monkeypatch, data_root):
     """Unless data_root= says where both are."""
     reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)
-    monkeypatch.setenv("LMKIT_DATA", "moved")
+    other, run, roots = select_run("compared_with", str(tiny_run)), reader.run, []
     monkeypatch.setattr(RunFolder, "read_config", lambda self: {"data": {"root": "its"}})
-    roots = []
-    monkeypatch.setattr(
-        split_reader, "load_run", lambda *of, **_: roots.append(of[2]) or reader.run
-    )
-    other = select_run("compared_with", str(tiny_run))
-    reader.run = reader.run._replace(config={"data": {"root": found_at}})
+    monkeypatch.setattr(split_reader, "load_run", lambda *of, **_: roots.append(of[2]) or run)
+    reader.run = run._replace(config={"data": {"root": "of the first"}}, data_root=data_root)
     reader.reader_of(other)
-    assert roots == [asked]
+    assert roots == [data_root]
 
 
 def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):

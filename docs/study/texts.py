@@ -173,6 +173,8 @@ def _softmax_by_rms(kept: pd.DataFrame) -> dict[str, dict[str, str]]:
     found: dict[str, dict[str, str]] = {"as_they_are": {}, "at_one_rms": {}}
     for name, (trunk, _) in SETTINGS.items():
         on_it = runs[runs["trunk_of"] == trunk]
+        if on_it.empty:  # trained whole
+            continue
         for key, of in (("as_they_are", on_it["rms"].isna()), ("at_one_rms", on_it["rms"] > 0)):
             found[key][name] = f"{on_it.loc[of, 'valid_ppl'].min():.3f}"
     return found

@@ -64,7 +64,7 @@ class Evaluate(Analysis):
         if self.search_tokens is not None:
             require_count("search_tokens", self.search_tokens)
             if not self.search:
-                raise UserError("search_tokens is of search=true alone: nothing is searched here")
+                raise UserError("search_tokens goes with search=true: nothing is searched here")
         if self.search and not method.grid:
             raise UserError(
                 f"search=true: method={method.kind} has nothing to search; choose cache or dynamic"

@@ -118,7 +118,7 @@ def _run_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
     for option in ("window", "stride"):
         if trunk[option] is not None:
             raise UserError(f"trunk.{option} is for trunk.of=hf:FOLDER; a run has its own windows")
-    place, moved = trunk.of, Path(config.runs_dir, Path(trunk.of).name)  # with all runs
+    place, moved = trunk.of, Path(config.runs_dir, Path(trunk.of).name)  # with the folder of runs
     if not Path(place).exists() and moved.is_dir():
         place = str(moved)
     folder = select_run("trunk.of", place, config.runs_dir).folder

@@ -239,7 +239,7 @@ class RunFolder:
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
 
     def put_back(self, epochs: int, check_lock: Check = unlocked) -> None:
-        """Puts back what `reopen` set aside of the run with so many epochs, as it is again.
+        """Puts back what `reopen` set aside when the run had trained so many epochs, as it has now.
 
         The caller holds the lock.
         """

@@ -174,9 +174,8 @@ def _asked_to_stop_at(sweep: SweepFolder, before: int | None) -> int | None:
 def without_result(folder: Path) -> str:
     """What it means that a run's process succeeded and its folder has no result."""
     return (
-        f"no result in {folder}: is something that is part of a run's identity different here from "
-        f"where the sweep was planned (the kind of device), or since (a class of one's own, the "
-        f"text)? The sweep's command plans anew"
+        f"no result in {folder}: the point's run has another identity now. Is the kind of device "
+        f"another here, or was a class of yours or the text edited? The sweep's command plans anew"
     )
 
 

@@ -76,7 +76,7 @@ def test_the_first_steps_say_how_long_a_run_will_take_and_what_it_waits_for(
     lmkit("train", *LINE, "threads=2", "max_epochs=1")
     lines = logged(run().log.read_text())
     told = [line for line in lines if "by its first steps" in line]
-    assert told == ["about # s per epoch, # s until its budget of #, by its first steps"]
+    assert told == ["about # s per epoch, # s to epoch #, by its first steps"]
     assert lines.index(told[0]) == 1  # after the line of the start
     advice = [line for line in run().log.read_text().splitlines() if "threads=1" in line]
     assert len(advice) == 1

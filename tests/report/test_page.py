@@ -81,6 +81,16 @@ def test_of_values_in_several_papers_the_papers_own_are_taken(runs, tmp_path):
     assert "Published: Parthiban et al. 2021, table 2; Ganea et al. 2019, results." in html
 
 
+def test_effective_ranks_stand_beside_the_published(tmp_path, make_run):
+    """Parthiban et al. 2021, table 6, at its number of contexts."""
+    make_run(tmp_path / "runs", contexts=82_429)
+    make_run(tmp_path / "runs", transform="gss", contexts=82_429)
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    for epsilon, rank in (("3", 52), ("4", 201), ("5", 306)):
+        assert f"published 1e−{epsilon}-effective rank" in html
+        assert f">{rank}<" in html
+
+
 def test_one_heads_variants_are_points_over_rank_beside_the_published_correlation(
     tmp_path, make_run
 ):

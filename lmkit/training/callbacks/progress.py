@@ -76,7 +76,7 @@ def time_line(pace: Pace, done: float) -> str | None:
         return None
     an_epoch /= math.floor(done) + 1 - done
     left = pace.seconds_left(done, pace.limit)
-    whole = "" if left is None else f", {duration(left)} until its budget of {pace.limit:,}"
+    whole = "" if left is None else f", {duration(left)} to epoch {pace.limit:,}"
     return f"about {duration(an_epoch)} per epoch{whole}, by its first steps"
 
 

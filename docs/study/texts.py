@@ -1,6 +1,6 @@
 """What the study's texts say of its kept runs, all from the frame of runs.
 
-A head stands at the rate that is best on valid with the first seed, with all other seeds at that
+A head stands at the rate that is best on valid with the choosing seed, with all other seeds at that
 rate. A template names a value as `{minus[whole][MoC − Softmax]}`.
 """
 
@@ -62,8 +62,8 @@ def read(runs: Path | str) -> pd.DataFrame:
 
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
-    perplexity with the first seed, among the rates with the most of the other seeds: a new best
-    rate does not count before it has its seeds. Where the first seed trained none, another trunk
+    perplexity with the choosing seed, among the rates with the most of the other seeds: a new best
+    rate does not count before it has its seeds. Where that seed trained none, another trunk
     chose the rate. Of a seed that a CPU and a GPU trained alike, the GPU's run.
     """
     alike = ["trunk_name", "rms", "max_epochs", "label"]
@@ -166,7 +166,7 @@ def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
 
 
 def _softmax_by_rms(kept: pd.DataFrame) -> dict[str, dict[str, str]]:
-    """By trunk Softmax's valid perplexity with the first seed at its best rate, until it stopped:
+    """By trunk Softmax's valid perplexity with seed 141 at its best rate, trained until it stopped,
     on contexts `as_they_are`, and `at_one_rms`.
     """
     runs = kept.query("label == 'Softmax' and max_epochs == 60 and seed == @FIRST_SEED")
@@ -237,7 +237,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
-    table = markdown(["head", "valid by rate, first seed", *_OF_HEAD], rows)
+    table = markdown(["head", "valid by rate, seed 141", *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
     never = [of["unargmaxable"] for of in _analyses(ended, "unargmaxable")]
     first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
@@ -303,7 +303,7 @@ def _analyses(runs: pd.DataFrame, name: str) -> list[dict[str, Any]]:
 
 
 def _by_rate(runs: pd.DataFrame, column: str) -> dict[str, str]:
-    """By head, a column at each rate with the first seed, of LMS-PLIF at its slopes' best rate."""
+    """By head, a column at each rate with the choosing seed, LMS-PLIF at its slopes' best rate."""
     first = runs[runs["seed"] == FIRST_SEED].sort_values("valid_ppl")
     of_slopes = first[RATES[1]].fillna(0)
     best = of_slopes.groupby(first["label"]).transform("first")
@@ -319,7 +319,7 @@ def _by_rate(runs: pd.DataFrame, column: str) -> dict[str, str]:
 
 
 def _by_slopes(runs: pd.DataFrame) -> str:
-    """Of LMS-PLIF, valid perplexity with the first seed by rate of slopes, at the best rate."""
+    """Of LMS-PLIF, valid perplexity with the choosing seed by rate of slopes, at the best rate."""
     first = runs[(runs["seed"] == FIRST_SEED) & (runs["label"] == "LMS-PLIF")]
     best = first.groupby(RATES[1])["valid_ppl"].min()
     return ", ".join(f"{ppl:.2f} at {rate:g}" for rate, ppl in best.items())

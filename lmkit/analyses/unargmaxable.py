@@ -42,14 +42,16 @@ class Unargmaxable(OfContexts):
         from lmkit.measures.unargmaxable import predicted_words, unargmaxable_words
 
         head, chosen = subject.model.head, self.chosen(subject)
-        if not head.mixes_softmaxes:
+        if not head.has_plain_logits:
             raise UserError(
                 f"{type(head).__name__} mixes no softmaxes of one decoder that could exclude words"
             )
         shown = chosen.with_bar(subject.name, "words")
         predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)
-        # what a mixture predicts says nothing of one softmax over its decoder
-        known_V = predicted_V & (head.mixture.num_components == 1)
+        # what a mixture predicts says nothing of one softmax over its decoder, nor does what a
+        # user's transform does, which may differ from word to word
+        is_ours = type(head.transform).__module__.startswith("lmkit.")
+        known_V = predicted_V & (head.mixture.num_components == 1 and is_ours)
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: words", total=len(known_V))
             excluded = unargmaxable_words(

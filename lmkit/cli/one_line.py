@@ -198,10 +198,11 @@ def _missing_choice(error: MissingConfigException) -> str:
     group, _, name = str(error.missing_cfg_file).rpartition("/")
     line = str(error).partition("\n")[0].rstrip(".")  # with the file that asks for it
     choices = sorted({*(error.options or ()), *_choices(group)})
-    part = next((CONFIGS / group).glob(f"*/{name}.yaml"), None) if group else None
+    within = CONFIGS / group.partition("/")[0]  # head=gss and head/transform=softmaxes, too
+    part = next(within.glob(f"*/{name}.yaml"), None) if group else None
     near = did_you_mean(name, choices)
     if part is not None:
-        near = f" (did you mean {group}/{part.parent.name}={name}?)"
+        near = f" (did you mean {within.name}/{part.parent.name}={name}?)"
     return f"{line}{near}; {group}= takes {', '.join(choices)}" if choices else line
 
 

@@ -144,6 +144,7 @@ class Conclusion:
 
 
 def _metrics(trained: RunObjects, test: Perplexity, spectrum: Spectrum) -> Metrics:
+    switch = trained.run.switch
     return {
         "train_ppl": trained.epoch_end.train_ppl_at_best,
         "valid_ppl": trained.epoch_end.best_ppl,
@@ -152,7 +153,7 @@ def _metrics(trained: RunObjects, test: Perplexity, spectrum: Spectrum) -> Metri
         "test_bits_per_token": test.bits_per_token,
         "test_tokens": test.num_tokens,
         "best_epoch": trained.epoch_end.best_epoch,
-        "switched_after": trained.run.switch.switched_after,
+        "switched_after": switch.switched_after if switch.averages else None,
         "test_spectrum": spectrum.measures.to_dict(),
     }
 

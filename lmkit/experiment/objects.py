@@ -189,19 +189,16 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
             del own[option]
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
-    head = make(own, "head", Head, parts=parts)
-    reads, gets = head.mixture.in_dim, trunk.out_dim
-    if head.mixture.layers is not None:
+    reads, gets = mixture.in_dim, trunk.out_dim
+    if mixture.layers is not None:
         if not isinstance(trunk, Trunk):
             raise UserError(
-                f"{type(head.mixture).__name__} takes the outputs of several layers, and "
+                f"{type(mixture).__name__} takes the outputs of several layers, and "
                 f"{type(trunk).__name__} gives those of its last alone: choose another head/mixture"
             )
     elif reads != gets:
-        raise UserError(
-            f"{head.mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})"
-        )
-    return head
+        raise UserError(f"{mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})")
+    return make(own, "head", Head, parts=parts)
 
 
 def _require_sizes(section: Section, trunk: nn.Module) -> None:

@@ -106,6 +106,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
     from lmkit.training.checkpoint_files import load_checkpoint
+    from lmkit.training.triggers import AtEpoch
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
     checkpoint, how = _resumption(defined)
@@ -116,6 +117,13 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     if folder.state() == "finished":
         folder.reopen(run.check_lock)
     run.log.write(_first_line(defined, made, how))
+    trigger, (most, patience, *_) = run.switch.trigger, defined.budget
+    waits = patience is not None and epoch_end.stopping.waits_for_averaging
+    if waits and most is not None and isinstance(trigger, AtEpoch) and trigger.epoch >= most:
+        run.log.write(
+            f"patience={patience} ends nothing before max_epochs={most}: it counts from averaging "
+            f"on, which starts after epoch {trigger.epoch}"
+        )
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
@@ -151,14 +159,17 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
             f"{last} is the checkpoint of another configuration ({theirs}, this one is "
             f"{identity}); remove it to start this run again"
         )
-    done = content["loops"]["fit_loop"]["epoch_progress"]["current"]["processed"]
+    epochs = content["loops"]["fit_loop"]["epoch_progress"]["current"]
+    done, step = epochs["processed"], f"step {content['global_step']:,}"
     most = defined.budget.max_epochs
     if most is not None and done > most:
         raise UserError(
             f"max_epochs={most}, but {defined.folder.path} has trained {done} epochs: "
             f"max_epochs={done} or more goes on, and another runs_dir= starts anew"
         )
-    return last, f"resuming after step {content['global_step']:,}, in epoch {done + 1:,}"
+    if epochs["ready"] > done:
+        return last, f"resuming after {step}, in epoch {done + 1:,}"
+    return last, f"resuming after epoch {done:,} ({step})"
 
 
 def _require_its_text(defined: RunDefinition) -> None:

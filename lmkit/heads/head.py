@@ -135,10 +135,14 @@ class Head(nn.Module):
     def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
         kind = type(self)
-        if kind.forward is not Head.forward and self.mixes_softmaxes:
+        own, lacks, use = "forward", "log_probs", "from which ranks are measured"
+        has_own_loss = kind.forward is not Head.forward
+        if not has_own_loss and kind.target_log_probs is Head.target_log_probs:
+            own, lacks, use = "log_probs", "forward", "by which it is trained"
+        if has_own_loss == self._mixes_softmaxes:
             raise UserError(
                 f"head._target_={kind.__module__}.{kind.__name__} has a formula of its own in "
-                f"forward, and needs it in log_probs too, from which ranks are measured"
+                f"{own}, and needs it in {lacks} too, {use}"
             )
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
         if decoder_rank is not None:
@@ -173,24 +177,24 @@ class Head(nn.Module):
         self.rank_map = rank_map  # B
 
     @property
-    def mixes_softmaxes(self) -> bool:
-        """Whether log P is the formula above, applied to what `mixture` returns."""
+    def _mixes_softmaxes(self) -> bool:
         return type(self).log_probs is Head.log_probs
 
     @property
-    def _has_plain_logits(self) -> bool:
-        return self.mixes_softmaxes and type(self).logits is Head.logits
+    def has_plain_logits(self) -> bool:
+        """Whether log P mixes transformed softmaxes of products of `contexts` and the decoder."""
+        return self._mixes_softmaxes and type(self).logits is Head.logits
 
     @property
     def has_factors(self) -> bool:
         """Whether log P = context W' + b - log Z, so that its rank is at most E + 2, or r + 2."""
         is_plain = self.mixture.num_components == 1 and type(self.transform) is Identity
-        return is_plain and self._has_plain_logits
+        return is_plain and self.has_plain_logits
 
     def word_weight(self) -> Tensor | None:
         """W (V, E) of the logits before the transform; None where no single matrix makes them
         all."""
-        if not self._has_plain_logits:
+        if not self.has_plain_logits:
             return None
         weight = self.decoder_weight
         return weight if self.rank_map is None else self.rank_map.whole(weight)

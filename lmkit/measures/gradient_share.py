@@ -171,7 +171,7 @@ def model_bottleneck(model: Predictor, windows: Iterable[Batch], num_contexts: i
     Draws no random numbers and leaves the parameters' gradients unchanged.
     """
     head = model.head
-    basis_VR = orthonormal_basis(head.decoder_weight) if head.mixes_softmaxes else None
+    basis_VR = orthonormal_basis(head.decoder_weight) if head.has_plain_logits else None
     norms: list[Tensor] = []  # of what gets through, and of the whole
     first: list[ContextBlock] = []
     free = UPDATE_CONTEXTS

@@ -6,12 +6,12 @@ Words that are predicted somewhere need none. For the others a perceptron looks 
 the rivals that stand in its way; SciPy's HiGHS then decides over the rivals alone, and over further
 rows as long as its u violates any. A word that its rivals exclude is excluded by all.
 
-Increasing transforms and contexts mixed before the softmax keep the order of logits, and so these
-words. So does a mixture of softmaxes: a word is excluded if and only if w_i = sum_j l_j w_j and
-b_i <= sum_j l_j b_j for weights l of the others that sum to 1. Then p_i <= prod_j p_j^l_j <=
-sum_j l_j p_j in each component, which outlives any mixing. A mixture of transformed softmaxes can
-free a word only if exp(f(z)), f the transform, is not convex: soft caps, PLIF and monotone
-networks, but neither SS nor GSS with the papers' k.
+Increasing transforms that all words share, and contexts mixed before the softmax, keep the order of
+logits, and so these words. So does a mixture of softmaxes: a word is excluded if and only if
+w_i = sum_j l_j w_j and b_i <= sum_j l_j b_j for weights l of the others that sum to 1. Then
+p_i <= prod_j p_j^l_j <= sum_j l_j p_j in each component, which outlives any mixing. A mixture of
+transformed softmaxes can free a word only if exp(f(z)), f the transform, is not convex: soft caps,
+PLIF and monotone networks, but neither SS nor GSS with the papers' k.
 
 Shapes: V vocabulary, E embedding, F = E + 1, u words that are looked at.
 """

@@ -96,14 +96,14 @@ def _of_runs(
     alone = list(against.loc[~is_compared, "setting_title"].unique())
     sentences = first_screen.sentences(compared)
     sections = [_answer(compared)] if sentences else []
-    for title in [title for title, _ in sentences] or alone:
+    for title in [*(title for title, _ in sentences), *alone]:
         of = runs[runs["setting_title"] == title]
         rows = against[against["setting_title"] == title]
         section = _setting(of, rows, beside, analyses, paper, left_out)
         if section.key in {each.key for each in sections}:  # titles may differ in signs alone
             section = replace(section, key=f"{section.key}_{len(sections)}")
         sections.append(section)
-    return sentences, sections, _last_lines(runs, alone)
+    return sentences, sections, _last_lines(runs)
 
 
 def _models(
@@ -257,11 +257,9 @@ def _measured_runs(
     return found
 
 
-def _last_lines(runs: pd.DataFrame, alone: Sequence[str]) -> list[str]:
+def _last_lines(runs: pd.DataFrame) -> list[str]:
     """What is not covered, one line each."""
     lines = []
-    if alone and len(alone) < runs["setting"].nunique():
-        lines.append(f"One head alone was trained in: {'; '.join(alone)}.")
     for column, what in _CODE.items():
         count = int(runs[column].fillna(False).sum()) if column in runs else 0
         if count:

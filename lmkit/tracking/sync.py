@@ -87,7 +87,8 @@ def _options(run: FinishedRun, config: Mapping[str, Any], sweep: str | None) -> 
     taken = signature(wandb.init).parameters.keys() - set(OWN)
     options = {"id": run.name, "name": run.name, "project": None}
     options |= {name: value for name, value in filed.items() if name in taken}
-    project = options["project"] or DEFAULT_PROJECT  # of a run that was trained without W&B
+    # the variable, as in training, or the default: of a run that was trained without W&B
+    project = options["project"] or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
     return options | {
         "mode": "offline",
         "project": project,

@@ -181,7 +181,6 @@ class HeadModule(pl.LightningModule, Predictor):
     def on_train_epoch_end(self) -> None:
         """Writes what callbacks reported; of them Lightning runs only `EpochEnd` after this."""
         self.report("train/ppl", self.train_perplexity())
-        self.report("lr", self.lr)
         self._write_row(self.epoch_metrics, self.global_step)
 
     def on_validation_epoch_start(self) -> None:

@@ -34,7 +34,8 @@ def drop_connect(weight: Tensor, p: float, training: bool) -> Tensor:
     """Dropout on single connections of a recurrent weight, to be drawn once per window."""
     if not training or p == 0 or weight.is_cuda:
         return F.dropout(weight, p, training)
-    return weight * (_random_int16(weight) >= round(p * 2**16) - 2**15).to(weight.dtype).div_(1 - p)
+    least = min(round(p * 2**16), 2**16 - 1) - 2**15  # 2^16 - 2^15 would be no int16
+    return weight * (_random_int16(weight) >= least).to(weight.dtype).div_(1 - p)
 
 
 def _random_int16(like: Tensor) -> Tensor:

@@ -183,12 +183,40 @@ def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused
     entropy = -(share * share.log()).sum()
     assert run.rank(text).entropy_rank == pytest.approx(float(entropy.exp()), rel=1e-5)
 
-    source = (tmp_path / "smoothed.py").read_text().partition("    def log_probs")[0]
+    source, _, log_probs = (tmp_path / "smoothed.py").read_text().partition("    def log_probs")
     (tmp_path / "half.py").write_text(source)
     assert refused("train", *TINY, "head._target_=half.Smoothed") == (
         "head._target_=half.Smoothed has a formula of its own in forward, and needs it in "
         "log_probs too, from which ranks are measured"
     )
+    constructor = source.partition("    def forward")[0]
+    (tmp_path / "other.py").write_text(f"{constructor}    def log_probs{log_probs}")
+    assert refused("train", *TINY, "head._target_=other.Smoothed") == (
+        "head._target_=other.Smoothed has a formula of its own in log_probs, and needs it in "
+        "forward too, by which it is trained"
+    )
+
+
+def test_logits_of_ones_own_have_no_gradient_shares_and_exclude_no_words(lmkit, run, refused):
+    lmkit("train", *TINY, "head._target_=tests.heads.test_head.Sharper")
+    lmkit("gradient_bottleneck", "run=runs", "contexts=20")
+    found = json.loads((run().analysis / "gradient_bottleneck.json").read_text())
+    assert (found["decoder_rank"], found["share"]) == (None, None)
+    assert "mixes no softmaxes of one decoder" in refused("unargmaxable", "run=runs")
+
+
+def test_words_that_a_curve_of_their_own_makes_the_likeliest_are_looked_at_too(
+    lmkit, run, monkeypatch
+):
+    def all_of(weight_VE, bias_V, predicted_V, advance):
+        assert not predicted_V.any()
+        return list(range(len(predicted_V)))
+
+    lmkit("train", *TINY, "head.transform._target_=tests.heads.test_head.Temperature")
+    monkeypatch.setattr("lmkit.measures.unargmaxable.unargmaxable_words", all_of)
+    lmkit("unargmaxable", "run=runs")
+    found = json.loads((run().analysis / "unargmaxable.json").read_text())
+    assert found["freed"] == found["predicted"] > 0
 
 
 def test_a_mixture_that_does_not_set_its_sizes_is_one_line(refused, tmp_path):

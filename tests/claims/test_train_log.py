@@ -56,11 +56,26 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
     lmkit("train", *LINE, "max_epochs=4")
     again = folder.log.read_text()
     assert again.startswith(text)
-    assert "in epoch 4\n" in again.removeprefix(text).splitlines(keepends=True)[0]
+    begins = again.removeprefix(text).splitlines()[0]
+    assert re.search(r"; resuming after epoch 3 \(step [\d,]+\)$", begins)
     assert "epoch 4 of 4" in again
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
     folder.result.unlink()  # as if it had been stopped after its last epoch
     assert "has trained 4 epochs: max_epochs=4 or more goes on" in refused("train", *LINE)
+
+
+def test_averaging_that_never_comes_is_not_announced_and_patience_does_not_wait_for_it(lmkit, run):
+    lmkit("train", *TINY, "switch_epoch=2", "patience=1")
+    log = run().log.read_text()
+    assert "averaging starts" not in log
+    assert (
+        "patience=1 ends nothing before max_epochs=2: it counts from averaging on, which starts "
+        "after epoch 2\n"
+    ) in log
+    assert run().read_result().metrics["switched_after"] is None
+    lmkit("train", *TINY, "switch_epoch=2", "patience=1", "max_epochs=3")
+    assert "ends nothing" not in run().log.read_text().removeprefix(log)
+    assert run().read_result().metrics["switched_after"] == 2
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,15 @@ def test_heads_of_a_setting_without_the_baseline_have_their_own_perplexities(tmp
     assert "other training" not in html
 
 
+def test_a_setting_of_one_head_has_its_section_beside_settings_that_compare(
+    runs, tmp_path, make_run
+):
+    make_run(runs, 1, 91.25, sizes=(33278, 245569), transform="gss")
+    *_, last = page_of(runs, tmp_path / "out").split("<h2")
+    assert "1 run of 1 group" in last
+    assert "91.25" in last
+
+
 def test_panels_of_two_corpora_have_two_titles(runs, tmp_path, make_run):
     for sizes in ((10000, 82429), (33278, 245569)):
         for transform in ("identity", "gss", "outside"):

@@ -21,7 +21,7 @@ from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import RunObserver
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
-from lmkit.tracking.sync import record_all, upload
+from lmkit.tracking.sync import _options, record_all, upload
 from lmkit.tracking.wandb import OWN, WandbLogger
 from tests.conftest import REPOSITORY
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
@@ -200,6 +200,7 @@ def test_the_project_is_that_of_wandbs_variable(finished, monkeypatch):
         config = plain_config(compose("train", ["logger=wandb"]))
         made = logger(finished, project=config["logger"]["wandb"]["project"])
         assert made._options["project"] == expected
+        assert _options(read_finished(finished), {"logger": None}, None)["project"] == expected
 
 
 @pytest.mark.parametrize("option", OWN)

@@ -72,6 +72,10 @@ def test_drop_connect_drops_single_connections(p):
     assert_independent(mask, p)
 
 
+def test_a_rate_that_rounds_to_1_drops_all_but_the_rarest():
+    assert (drop_connect(torch.ones(50, 40), 0.999999, training=True) == 0).float().mean() > 0.99
+
+
 def dropouts(p: float, training: bool) -> list[tuple[Tensor, Tensor]]:
     """Of each dropout what it should leave alone, and what it made of that."""
     x, tokens = torch.rand(4, 5, 6), torch.arange(20).view(4, 5)

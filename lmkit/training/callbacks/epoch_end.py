@@ -200,7 +200,7 @@ class EpochEnd(RunCallback, Checkpoint):
             self.often(line)
         if self.last_is_best:
             self.often(f"best valid perplexity so far: {perplexity_text(self.best_ppl)}")
-        if self.run.switch.switched_after == epoch:
+        if self.run.switch.switched_after == epoch and epoch != self.pace.limit:
             self.run.log.write(f"averaging starts with epoch {epoch + 1}")
 
     def save(self, trainer: pl.Trainer, model: HeadModule) -> None:

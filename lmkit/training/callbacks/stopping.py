@@ -3,7 +3,7 @@
 import math
 from abc import ABC, abstractmethod
 
-from lmkit.errors.user_error import require_at_least, require_count
+from lmkit.errors.user_error import UserError, require_at_least, require_count
 from lmkit.training.triggers import is_non_monotone
 
 
@@ -62,8 +62,10 @@ class NonMonotoneStop(Stopping):
     compares losses, in the same order.
     """
 
-    def __init__(self, n: int) -> None:
+    def __init__(self, n: int | None) -> None:
         super().__init__()
+        if n is None:
+            raise UserError("stopping=non_monotone needs a number of epochs, such as patience=5")
         require_count("patience", n)  # finetuning has checked its own option
         self.n = n
 

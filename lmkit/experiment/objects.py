@@ -19,6 +19,7 @@ from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
 from lmkit.heads.head import Head, HeadParts
+from lmkit.heads.mixtures import Mixture
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
@@ -189,6 +190,14 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
             del own[option]
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
+    _require_input(mixture, trunk)
+    head = make(own, "head", Head, parts=parts)
+    _require_input(head.mixture, trunk)  # Mixtape brings its own
+    return head
+
+
+def _require_input(mixture: Mixture, trunk: nn.Module) -> None:
+    """Raises UserError unless the trunk gives what a mixture reads."""
     reads, gets = mixture.in_dim, trunk.out_dim
     if mixture.layers is not None:
         if not isinstance(trunk, Trunk):
@@ -198,7 +207,6 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
             )
     elif reads != gets:
         raise UserError(f"{mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})")
-    return make(own, "head", Head, parts=parts)
 
 
 def _require_sizes(section: Section, trunk: nn.Module) -> None:

@@ -6,8 +6,11 @@ backward pass, one for its input and one for its weight.
 Shapes: V vocabulary, E embedding, H hidden units of inner layers, K mixture components.
 """
 
+import itertools
+
 import pytest
 
+from lmkit.experiment import model_size
 from lmkit.experiment.model_size import Size, model_sizes, model_without_weights
 from tests.tiny import composed
 
@@ -82,3 +85,12 @@ def test_of_other_modules_flops_are_not_known():
     found = sizes("experiment=dialogue_softmax")
     assert found["total"].parameters > 0
     assert found["total"][3:] == (None, None)
+
+
+@pytest.mark.parametrize(("threads", "busy"), [(1, 1), (2, 2), (64, 3)])
+def test_only_threads_that_have_a_core_of_this_process_count(threads, busy, monkeypatch):
+    monkeypatch.setattr(model_size, "_TIMED_S", 0.0)
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 1, 2})
+    monkeypatch.setattr("os.cpu_count", lambda: 64)
+    monkeypatch.setattr("time.process_time", itertools.count().__next__)
+    assert model_size.flops_per_second(threads, on_gpu=False) == busy * 2 * 1024**3

@@ -48,8 +48,8 @@ class Unargmaxable(OfContexts):
             )
         shown = chosen.with_bar(subject.name, "words")
         predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)
-        # what a mixture predicts says nothing of one softmax over its decoder, nor does what a
-        # user's transform does, which may differ from word to word
+        # a mixture predicts words that one softmax over its decoder may not; so may a transform of
+        # a user's, which may differ from word to word
         is_ours = type(head.transform).__module__.startswith("lmkit.")
         known_V = predicted_V & (head.mixture.num_components == 1 and is_ours)
         with progress_bar() as progress:

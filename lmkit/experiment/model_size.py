@@ -19,6 +19,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.make import Section
 from lmkit.experiment.objects import make_model
+from lmkit.runs.provenance import usable_cores
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
 
@@ -127,6 +128,5 @@ def flops_per_second(threads: int, on_gpu: bool) -> float:
         begun = clock()
         float((matrix @ matrix)[0, 0])
         fastest_s = min(fastest_s, clock() - begun)
-    has_affinity = hasattr(os, "sched_getaffinity")  # SLURM gives fewer cores than a node has
-    cores = len(os.sched_getaffinity(0)) if has_affinity else os.cpu_count() or threads
+    cores = usable_cores() or os.cpu_count() or threads
     return (1 if on_gpu else min(threads, cores)) * 2 * _SIDE**3 / fastest_s

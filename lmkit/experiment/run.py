@@ -121,8 +121,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     waits = patience is not None and epoch_end.stopping.waits_for_averaging
     if waits and most is not None and isinstance(trigger, AtEpoch) and trigger.epoch >= most:
         run.log.write(
-            f"patience={patience} ends nothing before max_epochs={most}: it counts from averaging "
-            f"on, which starts after epoch {trigger.epoch}"
+            f"patience={patience} has no effect up to max_epochs={most}: it counts from averaging "
+            f"on, which would start after epoch {trigger.epoch}"
         )
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))

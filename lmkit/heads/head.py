@@ -135,11 +135,15 @@ class Head(nn.Module):
     def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
         kind = type(self)
-        own, lacks, use = "forward", "log_probs", "from which ranks are measured"
-        has_own_loss = kind.forward is not Head.forward
-        if not has_own_loss and kind.target_log_probs is Head.target_log_probs:
-            own, lacks, use = "log_probs", "forward", "by which it is trained"
-        if has_own_loss == self._mixes_softmaxes:
+        has_own_loss, has_own_rows = kind.forward is not Head.forward, not self._mixes_softmaxes
+        missing = None
+        if has_own_loss and not has_own_rows:
+            missing = "forward", "log_probs", "from which ranks are measured"
+        has_own_loss |= kind.target_log_probs is not Head.target_log_probs
+        if has_own_rows and not has_own_loss:
+            missing = "log_probs", "forward", "by which it is trained"
+        if missing is not None:
+            own, lacks, use = missing
             raise UserError(
                 f"head._target_={kind.__module__}.{kind.__name__} has a formula of its own in "
                 f"{own}, and needs it in {lacks} too, {use}"

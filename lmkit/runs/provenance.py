@@ -79,13 +79,17 @@ def _version(distribution: str) -> str | None:
         return None
 
 
+def usable_cores() -> int | None:
+    """Cores that this process may use, of SLURM's nodes a few; None where nothing tells."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None
+
+
 def _hardware(device_names: Sequence[str]) -> dict[str, object]:
     """This machine; None stands for what the system does not provide."""
-    has_affinity = hasattr(os, "sched_getaffinity")
     return {
         "cpu": _cpu(),
         "cores": os.cpu_count(),
-        "usable_cores": len(os.sched_getaffinity(0)) if has_affinity else None,  # by this process
+        "usable_cores": usable_cores(),
         "memory_mb": _memory_mb(),
         "devices": list(device_names),
     }

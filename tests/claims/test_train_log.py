@@ -69,12 +69,12 @@ def test_averaging_that_never_comes_is_not_announced_and_patience_does_not_wait_
     log = run().log.read_text()
     assert "averaging starts" not in log
     assert (
-        "patience=1 ends nothing before max_epochs=2: it counts from averaging on, which starts "
-        "after epoch 2\n"
+        "patience=1 has no effect up to max_epochs=2: it counts from averaging on, which would "
+        "start after epoch 2\n"
     ) in log
     assert run().read_result().metrics["switched_after"] is None
     lmkit("train", *TINY, "switch_epoch=2", "patience=1", "max_epochs=3")
-    assert "ends nothing" not in run().log.read_text().removeprefix(log)
+    assert "has no effect" not in run().log.read_text().removeprefix(log)
     assert run().read_result().metrics["switched_after"] == 2
 
 

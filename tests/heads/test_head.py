@@ -166,6 +166,20 @@ def test_logits_of_ones_own_have_no_factors():
     assert head.word_weight() is None
 
 
+class Both(Sharper):
+    """A formula of one's own for rows, and for their targets."""
+
+    def log_probs(self, hidden_TBD: Tensor) -> Tensor:
+        return super().log_probs(hidden_TBD)
+
+    def target_log_probs(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return super().target_log_probs(logits, targets)
+
+
+def test_a_formula_may_be_given_by_the_targets_log_probabilities():
+    assert not Both(head_parts(SingleContext(6), Identity(), 11)).has_plain_logits
+
+
 def test_a_transform_derived_from_the_identity_has_no_factors():
     head = made(SingleContext(6), Shifted(), 11).double()
     assert not head.has_factors

@@ -8,8 +8,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import torch
-from rules import kind_of, rules
-from texts import AT_30, SETTINGS, WIKITEXT2, at_best_rate, in_percent, interval, markdown, read
+from rules import rules
+from texts import (
+    AT_30,
+    SETTINGS,
+    WIKITEXT2,
+    at_best_rate,
+    in_percent,
+    interval,
+    kind_of,
+    markdown,
+    read,
+)
 
 from lmkit.experiment.load import load_run
 from lmkit.measures.contexts import with_bar
@@ -24,8 +34,8 @@ LOSSES = "test_nll.npz"
 TITLES = dict(SETTINGS.values()) | {
     AT_30: "trained whole, averaged from epoch 30",
     WIKITEXT2: "trained whole, on WikiText-2",
-    "penn_subwords": "on trunks trained with Softmax",
-    "penn_subwords_softmaxes": "on trunks trained with MoS",
+    "penn_subwords": "on AWD-LSTMs trained with Softmax",
+    "penn_subwords_softmaxes": "on AWD-LSTMs trained with MoS",
     "penn_subwords_transformer": "on Transformers",
 }
 
@@ -86,7 +96,7 @@ def _samples(
         yield trunk, _over_seeds, dict(iter(heads))
     for trunk in trunks if "further" in of else []:
         alike = fresh[fresh["trunk_name"].map(kind_of) == kind_of(trunk)]
-        yield str(kind_of(trunk)), _over_trunks, dict(iter(alike.groupby("label")))
+        yield kind_of(trunk), _over_trunks, dict(iter(alike.groupby("label")))
 
 
 def _over_seeds(a: pd.DataFrame, b: pd.DataFrame) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pandas as pd
 import yaml
-from texts import RATES, read
+from texts import RATES, kind_of, read
 
 from lmkit.runs.folder import RunFolder
 
@@ -52,7 +52,7 @@ def asked_for(folder: Path) -> list[str]:
             tuned = [head for head, missing in zip(heads, rates, strict=True) if not missing]
             commands[2] += [command for head in tuned for command in missing_seeds(head, rule)]
             seeds = of.get("further", [])
-            further = [name for name in runs.index if kind_of(name) == kind_of(trunk)]
+            further = [name for name in runs.index if trunk and kind_of(name) == kind_of(trunk)]
             trunks = runs.loc[further].query("seed in @seeds")["folder"]
             commands[3] += [
                 command
@@ -63,11 +63,6 @@ def asked_for(folder: Path) -> list[str]:
             if len(trunks) < len(seeds):
                 commands[3].append(f"lmkit train multirun_sweeps=study_trunks runs_dir={folder}")
     return list(dict.fromkeys(command for kind in commands for command in kind))
-
-
-def kind_of(trunk: str | None) -> str | None:
-    """What trunks of other seeds share: the name of a run without its digest."""
-    return trunk and trunk.rpartition("-")[0]
 
 
 def missing_rates(head: pd.DataFrame, ladder: list[float], choosing: int) -> Iterator[str]:

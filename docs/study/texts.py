@@ -63,21 +63,27 @@ def read(runs: Path | str) -> pd.DataFrame:
 def at_best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each head, trained alike on the same contexts, the runs at the rate of lowest valid
     perplexity with the choosing seed, among the rates with the most of the other seeds: a new best
-    rate does not count before it has its seeds. Where that seed trained none, another trunk
-    chose the rate. Of a seed that a CPU and a GPU trained alike, the GPU's run.
+    rate does not count before it has its seeds. The first trunk of a kind chooses for all of them.
+    Of a seed that a CPU and a GPU trained alike, the GPU's run.
     """
-    alike = ["trunk_name", "rms", "max_epochs", "label"]
-    of = runs.groupby(alike, dropna=False).ngroup()
+    kind = runs["trunk_name"].map(kind_of)
+    alike = ["rms", "max_epochs", "label"]
+    of = runs.groupby([kind, *alike], dropna=False).ngroup()
     others = runs["seed"].where(runs["seed"] != FIRST_SEED)
     at_rate = [of, *(runs[rate] for rate in RATES)]
     num_seeds = others.groupby(at_rate, dropna=False).transform("nunique")
     first = runs.assign(of=of, lacks=num_seeds.groupby(of).transform("max") - num_seeds)
     first = first[runs["seed"] == FIRST_SEED].sort_values(["lacks", "valid_ppl"]).groupby("of")
-    is_best = [runs[rate] == of.map(first[rate].first()).fillna(runs[rate]) for rate in RATES]
+    is_best = [runs[rate] == of.map(first[rate].first()) for rate in RATES]
     best = runs[is_best[0] & is_best[1]]
     on_gpu = best["device_kind"] == "cuda"
-    seeds = best.groupby([*alike, "seed"], dropna=False).ngroup()
+    seeds = best.groupby(["trunk_name", *alike, "seed"], dropna=False).ngroup()
     return best[on_gpu | ~seeds.isin(seeds[on_gpu])]
+
+
+def kind_of(trunk: str) -> str:
+    """What trunks of other seeds share: the name of a run without its digest."""
+    return trunk.partition("-")[0]
 
 
 def fresh(runs: pd.DataFrame) -> pd.DataFrame:
@@ -215,10 +221,11 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     `at_30`, by how much valid perplexity chose the rate, `at_30_chose`, and of fresh seeds the
     differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, Press's rank,
     `at_30_rank`, how far log P is from the nearest softmax, `at_30_distance`, by how many per cent
-    its perplexity is higher, `at_30_price`, and how many words are never the likeliest, `never`. Of
-    seeds that a CPU and a GPU trained, how many per cent the CPU's perplexities are higher,
-    `at_30_higher`, and how many the two differ on valid after one epoch, `at_30_apart`; with the
-    tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
+    its perplexity is higher, `at_30_price`, and how many words are `never` the likeliest: of `all`,
+    of those `unused` in the training text (if they are as many under all heads), and at most of
+    those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
+    perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
+    `at_30_apart`; with the tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
@@ -239,7 +246,8 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
     table = markdown(["head", "valid by rate, seed 141", *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
-    never = [of["unargmaxable"] for of in _analyses(ended, "unargmaxable")]
+    never = pd.DataFrame(_analyses(ended, "unargmaxable"))
+    unused = never["unargmaxable"] - never["occurring"]
     first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
     return {
         "at_30": table,
@@ -252,7 +260,11 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_at_5": _of_pairs(with_5)[0]["percent"],
         "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
-        "never": f"{min(never)} to {max(never)}",
+        "never": {
+            "all": f"{never['unargmaxable'].min()} to {never['unargmaxable'].max()}",
+            "unused": f"{unused.min()}" if unused.nunique() == 1 else "",
+            "occurring": f"{never['occurring'].max()}",
+        },
     }
 
 

@@ -89,6 +89,8 @@ def test_on_further_trunks_a_head_has_the_rate_of_the_first_and_one_fresh_seed(h
     on_first = head((0.01, 141, 26.0), (0.03, 141, 25.0), (0.03, 142, 25.0))
     on_second = head((0.03, 142, 25.0), (0.01, 142, 24.0)).assign(trunk_of="awd-2")
     among = pd.concat([on_first.assign(trunk_of="awd-1"), on_second], ignore_index=True)
+    found = texts.at_best_rate(among.assign(trunk_name=among["trunk_of"]))
+    assert list(found.index) == [1, 2, 3]  # and not the second trunk's at 0.01
     trunks = pd.Series({"awd-2": "runs/awd-2", "awd-3": "runs/awd-3"})
     assert rules.missing_trunks(on_first, among, trunks, rule) == [
         "lmkit train optimizer.lr=1 runs_dir=runs seed=142 trunk.of=runs/awd-3"

@@ -66,6 +66,7 @@ class HeadParts:
         if logits_nV.is_meta:
             return  # a transform of the user's own need not work without values
         name, shape = type(self.transform).__name__, tuple(logits_nV.shape)
+        state = {name: value.clone() for name, value in self.transform.state_dict().items()}
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
                 found = tuple(self.transform(logits_nV).shape)
@@ -74,6 +75,7 @@ class HeadParts:
             raise UserError(
                 f"head.transform={name} fails on logits of shape {shape}: {reason}"
             ) from error
+        self.transform.load_state_dict(state)  # a running mean, say, of these zeros
         if found != shape:
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
         if not logits_nV.is_inference() and logits_nV._version:
@@ -263,7 +265,13 @@ class Head(nn.Module):
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""
         log_prior_NK, context_NKE = self.contexts(hidden_TBD)
-        log_p_NKV = F.log_softmax(self.transform(self.logits(context_NKE)), dim=-1)
+        return self.mixed(log_prior_NK, self.logits(context_NKE.flatten(0, 1)))
+
+    def mixed(self, log_prior_NK: Tensor, logits: Tensor) -> Tensor:
+        """Rows (N, V) of log P of each component's logits (N·K, V), in which a transform may look
+        at a whole row."""
+        log_p = F.log_softmax(self.transform(logits), dim=-1)
+        log_p_NKV = log_p.unflatten(0, tuple(log_prior_NK.shape))
         return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:
@@ -329,9 +337,9 @@ class Head(nn.Module):
         return ranges
 
     def logit_chunks(self, hidden_TBD: Tensor) -> Iterator[Tensor]:
-        """Logits (..., V) before the transform, of all contexts and components, chunk by chunk."""
+        """Logits (rows, V) before the transform, of all contexts and components, chunk by chunk."""
         for _, context_nKE in self._input_chunks(hidden_TBD):
-            yield self.logits(context_nKE)
+            yield self.logits(context_nKE.flatten(0, 1))
 
 
 def nearest_factors(weight_VE: Tensor, rank: int) -> tuple[Tensor, Tensor]:

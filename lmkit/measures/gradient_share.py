@@ -27,7 +27,6 @@ import torch
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 from torch.func import functional_call
-from torch.nn import functional as F
 
 from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError
@@ -229,10 +228,9 @@ def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tenso
     """Gradients (N, K, V) of the targets' summed nll with respect to the untransformed logits."""
     targets_N1 = targets_1N.reshape(-1, 1)
     log_prior_NK, context_NKE = head.contexts(hidden_1ND)
-    logits_NKV = head.logits(context_NKE).detach().requires_grad_()
+    logits = head.logits(context_NKE.flatten(0, 1)).detach().requires_grad_()
     with torch.enable_grad():
-        log_p_NKV = F.log_softmax(head.transform(logits_NKV), dim=-1)
-        log_p_NV = torch.logsumexp(log_prior_NK.detach().unsqueeze(-1) + log_p_NKV, dim=1)
+        log_p_NV = head.mixed(log_prior_NK.detach(), logits)
         nll_N1 = -log_p_NV.gather(1, targets_N1)
-        (gradient_NKV,) = torch.autograd.grad(nll_N1.sum(), logits_NKV)
-    return gradient_NKV
+        (gradient,) = torch.autograd.grad(nll_N1.sum(), logits)
+    return gradient.unflatten(0, tuple(log_prior_NK.shape))

@@ -320,3 +320,30 @@ def test_a_transform_that_fails_on_logits_is_refused_in_one_line():
     with pytest.raises(UserError, match=expected) as error:
         made(SingleContext(6), Temperature(5), 11)
     assert "\n" not in str(error.value)
+
+
+class Normalised(nn.Module):
+    """Of each row; its default dimension is 1, as that of many of torch's functions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.ones(1))
+
+    def forward(self, logits: Tensor) -> Tensor:
+        assert logits.dim() == 2, "(rows, words), as in the loss"
+        self.mean = 0.5 * self.mean + 0.5 * logits.detach().mean()
+        return 7 * nn.functional.normalize(logits)
+
+
+def test_a_transform_may_look_at_a_whole_row():
+    transform = Normalised()
+    head = made(MixtureOfSoftmaxes(6, 5, 3, 0.0), transform, 11).double()
+    assert transform.mean == 1  # of no logits but those of training
+
+    def log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
+        log_prior_NK, context_NKE = head.mixture(hidden_TBD)
+        logits = context_NKE @ head.decoder_weight.T + head.decoder_bias
+        scores = 7 * logits / logits.norm(dim=-1, keepdim=True)
+        return torch.logsumexp(log_prior_NK[..., None] + scores.log_softmax(-1), 1)
+
+    assert_formula(head, make_batch(head, T, B), log_probs)

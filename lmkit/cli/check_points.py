@@ -21,6 +21,7 @@ from lmkit.experiment.objects import make_callbacks, make_data, require_fit, try
 
 Config = dict[str, Any]
 
+NUM_WORDS = 100_000  # a user's class may need many; on the meta device they take no memory
 _WITH_MODEL = ("trunk", "head", "module", "objective", "optimizer", "schedule", "callbacks")
 _WITHOUT_MODEL = ("trigger", "stopping", "callbacks", "logger", "conclusion", "trainer")
 
@@ -38,7 +39,13 @@ class Checker:
         run = define(config, self._has_gpu, self._corpora)
 
         def with_model() -> None:
-            make_callbacks(config, model_without_weights(config, 2))
+            try:
+                model = model_without_weights(config, NUM_WORDS)
+            except UserError as error:
+                if isinstance(error.__cause__, RuntimeError):
+                    return  # it may be well with values: its run will say
+                raise
+            make_callbacks(config, model)
 
         # of these three the classes must fit; each is made below
         kinds = [_target(config[name]) for name in ("windows", "module", "trunk")]

@@ -29,7 +29,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with options before flags: Hydra does not take options on both sides of a flag.
 
     Raises: UserError for a flag that Hydra does not know, or that lacks its value; for a group that
-        is removed, whose section would be there, but empty.
+        is removed, whose section would be there, but empty; for a file of the user's that one of
+        lmkit's hides.
     """
     options, flags = [], []
     rest = list(arguments)
@@ -57,7 +58,17 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             flags.append(value)
         if name in CHOICES and value:
             require_choice(name, value, CHOICES[name])
+    for folder in searched_folders(arguments):
+        _require_seen(folder)
     return [*options, *flags]
+
+
+def _require_seen(folder: Path) -> None:
+    """Raises UserError if Hydra would take a file of lmkit's for another one of the folder."""
+    for own in CONFIGS.rglob("*.yaml"):
+        theirs = folder / own.relative_to(CONFIGS)
+        if theirs.is_file() and theirs.read_bytes() != own.read_bytes():
+            raise UserError(f"{theirs} would not be read, as lmkit has one of that name: rename it")
 
 
 def _readable(argument: str) -> str:

@@ -41,10 +41,14 @@ class Size(NamedTuple):
 def model_without_weights(config: Section, num_words: int) -> HeadModule:
     """The model of a configuration (plain data, resolved), on the meta device: it takes no memory.
 
-    Raises: UserError naming the option that is wrong.
+    Raises: UserError naming the option that is wrong; caused by a RuntimeError where a class of the
+        user's own cannot be made without values.
     """
-    with torch.device("meta"):
-        return make_model(config, torch.zeros(num_words, dtype=torch.long))
+    try:
+        with torch.device("meta"):
+            return make_model(config, torch.zeros(num_words, dtype=torch.long))
+    except RuntimeError as error:
+        raise _not_on_meta("made", error) from error
 
 
 def model_sizes(model: HeadModule) -> dict[str, Size]:
@@ -59,14 +63,18 @@ def model_sizes(model: HeadModule) -> dict[str, Size]:
     if isinstance(model, LanguageModel):
         try:
             flops = _flops(model)
-        except (NotImplementedError, RuntimeError) as error:  # a class of the user's, perhaps
-            reason = str(error).partition("\n")[0]
-            raise UserError(f"the model cannot be run on PyTorch's meta device: {reason}") from None
+        except RuntimeError as error:  # of a class of the user's, perhaps
+            raise _not_on_meta("run", error) from None
     return {
         "trunk": _size(trunk, flops[:1]),
         "head": _size(head, flops[1:]),
         "total": _size([*trunk, *head], flops),
     }
+
+
+def _not_on_meta(what: str, error: RuntimeError) -> UserError:
+    reason = str(error).partition("\n")[0]
+    return UserError(f"the model cannot be {what} on PyTorch's meta device: {reason}")
 
 
 def _size(parameters: list[nn.Parameter], flops: list[tuple[int, int]]) -> Size:

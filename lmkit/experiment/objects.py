@@ -184,10 +184,11 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     )
     shared = ("mixture", "transform", "tie_weights", "chunk_mb")
     own = {key: value for key, value in section.items() if key not in shared}
-    # the first is trunk=fixed's, the second of earlier runs; a user's class may have its own
-    for option, values in (("start", ("fresh", "trunk")), ("loss", ("chunked", "plain"))):
-        if own.get(option) in values:
-            del own[option]
+    if own.get("start") in ("fresh", "trunk"):
+        del own["start"]  # trunk=fixed's; a user's class may have its own
+    of_earlier_runs = own.get("loss") in ("chunked", "plain")
+    if of_earlier_runs and "loss" not in parameters(factory_of(own, "head").func):
+        del own["loss"]
     if own.get("decoder_rank") is None:
         own.pop("decoder_rank", None)  # a user's class need not accept it
     _require_input(mixture, trunk)

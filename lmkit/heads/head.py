@@ -271,7 +271,7 @@ class Head(nn.Module):
         """Rows (N, V) of log P of each component's logits (N·K, V), in which a transform may look
         at a whole row."""
         log_p = F.log_softmax(self.transform(logits), dim=-1)
-        log_p_NKV = log_p.unflatten(0, tuple(log_prior_NK.shape))
+        log_p_NKV = log_p.view(*log_prior_NK.shape, -1)
         return torch.logsumexp(log_prior_NK.unsqueeze(-1) + log_p_NKV, dim=1)
 
     def transformed_logits(self, hidden_TBD: Tensor) -> Tensor:

@@ -233,4 +233,5 @@ def logit_gradients(head: Head, hidden_1ND: Tensor, targets_1N: Tensor) -> Tenso
         log_p_NV = head.mixed(log_prior_NK.detach(), logits)
         nll_N1 = -log_p_NV.gather(1, targets_N1)
         (gradient,) = torch.autograd.grad(nll_N1.sum(), logits)
-    return gradient.unflatten(0, tuple(log_prior_NK.shape))
+    gradient_NKV: Tensor = gradient.view(*log_prior_NK.shape, -1)
+    return gradient_NKV

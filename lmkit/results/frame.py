@@ -158,7 +158,7 @@ def is_option(column: str) -> bool:
 
 def _is_of_the_user(table: pd.DataFrame, option: str) -> bool:
     section = option.rpartition(".")[0]
-    if section not in ("head.mixture", "head.transform"):
+    if section not in ("head", "head.mixture", "head.transform") or option == "head.chunk_mb":
         return False
     targets = table.loc[table[option].notna(), f"{section}._target_"].dropna()
     return not targets.str.startswith("lmkit.").all()

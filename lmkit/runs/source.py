@@ -199,6 +199,8 @@ def _class_defaults(node: ast.ClassDef, source: Source) -> dict[str, object]:
     if any("dataclass" in ast.unparse(decorator) for decorator in node.decorator_list):
         for inner in node.body:
             if isinstance(inner, ast.AnnAssign) and isinstance(inner.target, ast.Name):
+                if inner.value is not None:
+                    defaults.pop(inner.target.id, None)  # of a base; not known if no literal
                 defaults |= dict(_literal(inner.target.id, inner.value))
     return defaults
 

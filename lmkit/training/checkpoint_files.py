@@ -6,6 +6,7 @@ They end in a checksum, which is verified before they are loaded, and are loaded
 
 import copy
 import hashlib
+import io
 import pickle
 import shlex
 from collections.abc import Callable, Mapping
@@ -103,22 +104,36 @@ def weights_sha256(weights: Mapping[str, Tensor]) -> str:
     return digest.hexdigest()
 
 
-def as_it_stands(content: Any, copy_tensors: bool) -> Any:
-    """A copy of a checkpoint's containers, so that later changes to these do not affect it.
-
-    Args:
-        copy_tensors: whether to copy tensors (to the CPU) too, as they may change in place.
+def as_it_stands(content: Any, of_tensor: Callable[[Tensor], object]) -> Any:
+    """A copy of a checkpoint's containers, so that later changes to these do not affect it, with
+    what `of_tensor` makes of its tensors.
     """
     if isinstance(content, dict):
         kept = copy.copy(content)  # with what Lightning and torch attach to it
         for key, value in content.items():
-            kept[key] = as_it_stands(value, copy_tensors)
+            kept[key] = as_it_stands(value, of_tensor)
         return kept
     if type(content) in (list, tuple):
-        return type(content)(as_it_stands(value, copy_tensors) for value in content)
-    if copy_tensors and isinstance(content, Tensor):
-        return content.detach().to("cpu", copy=True)
-    return content
+        return type(content)(as_it_stands(value, of_tensor) for value in content)
+    return of_tensor(content) if isinstance(content, Tensor) else content
+
+
+def require_plain(states: Mapping[str, Any]) -> None:
+    """Raises UserError for a callback's state that could be saved, and not be loaded again."""
+    for name, state in states.items():
+        buffer = io.BytesIO()
+        try:
+            torch.save(as_it_stands(state, lambda tensor: None), buffer)
+            buffer.seek(0)
+            unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(buffer)
+            held = f"holds {', '.join(unsafe)}" if unsafe else ""
+        except (AttributeError, TypeError, pickle.PicklingError) as error:
+            held = f"cannot be saved: {error}"
+        if held:
+            raise UserError(
+                f"{name}.state_dict() {held}; it may have plain Python numbers, texts, lists and "
+                f"dictionaries, and tensors"
+            )
 
 
 class AtomicCheckpointIO(CheckpointIO):
@@ -137,6 +152,7 @@ class AtomicCheckpointIO(CheckpointIO):
         path: Path | str,
         storage_options: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
+        require_plain(checkpoint.get("callbacks", {}))
         if storage_options is None:
             if not Path(path).parent.exists():
                 # Lightning's ModelCheckpoint names a folder of its own; the run's may be gone, with

@@ -1,5 +1,6 @@
 """Makes the configured optimizer over a model's parameters. A callback averages the weights."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
@@ -50,15 +51,22 @@ def learning_rate(factory: OptimizerFactory) -> float:
 
     Raises: UserError naming the option that is wrong.
     """
-    one = nn.Parameter(torch.zeros(1, device="cpu"))
+    given = [nn.Parameter(torch.zeros(size, device="cpu")) for size in ((1,), (1, 1))]
     try:
-        made = factory([{"params": [("one", one)]}])
-        (group,) = made.param_groups
+        made = factory([{"params": [("vector", given[0]), ("matrix", given[1])]}])
     except (TypeError, ValueError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
     for kind, reason in _UNFIT.items():
         if isinstance(made, kind):
             raise UserError(f"optimizer={kind.__name__} cannot be taken: {reason}")
+    unfit = None
+    if Counter(p for group in made.param_groups for p in group["params"]) != Counter(given):
+        unfit = "it takes other parameters than those that it is given, each once"
+    elif not all("lr" in group for group in made.param_groups):
+        unfit = "its groups of parameters have no lr, which schedule= scales"
+    if unfit is not None:
+        raise UserError(f"optimizer={type(made).__name__} cannot be taken: {unfit}")
+    group = made.param_groups[0]
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     return float(group["lr"])

@@ -12,7 +12,11 @@ import pytest
 import torch
 
 import lmkit as package
+from lmkit.cli.command_line import CONFIGS
 from lmkit.errors.user_error import UserError
+from lmkit.results.frame import head_options
+from lmkit.runs.folder import RunFolder
+from lmkit.runs.metrics import MetricsFile
 from tests.claims.conftest import Lmkit
 from tests.conftest import KEPT
 from tests.pages import write_shown_files
@@ -217,6 +221,81 @@ def test_words_that_a_curve_of_their_own_makes_the_likeliest_are_looked_at_too(
     lmkit("unargmaxable", "run=runs")
     found = json.loads((run().analysis / "unargmaxable.json").read_text())
     assert found["freed"] == found["predicted"] > 0
+
+
+def test_a_file_that_one_of_lmkits_own_hides_is_refused(lmkit, refused, tmp_path):
+    mine = tmp_path / "configs/head/transform/gss.yaml"
+    mine.write_text("_target_: parts.Cube\nstart: 0.02\n")
+    line = ("train", *TINY, "head/transform=gss")
+    expected = "configs/head/transform/gss.yaml would not be read, as lmkit has one of that name: "
+    assert refused(*line, *OWN) == f"{expected}rename it"
+    assert refused(*line, "hydra.searchpath=[configs]").startswith(expected)
+    mine.write_bytes((CONFIGS / "head/transform/gss.yaml").read_bytes())
+    lmkit(*line, *OWN, "dry_run=true", "multirun_sweeps=smoke")
+
+
+PICKY = """
+import torch
+from torch import nn
+from pytorch_lightning import Callback
+
+from lmkit.heads.head import Head
+
+
+class Valued(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.linspace(1, 2, 3)[1].item()
+
+    def forward(self, logits):
+        return logits * self.scale
+
+
+class Frequent(Head):
+    def __init__(self, parts, first=20, loss="nce"):
+        super().__init__(parts)
+        if first >= len(self.decoder_bias):
+            raise ValueError("more words are needed")
+        self.loss = loss
+
+
+class Halved(Callback):
+    def on_train_epoch_end(self, trainer, pl_module):
+        for group in trainer.optimizers[0].param_groups:
+            group["lr"] /= 2
+"""
+
+
+def test_a_sweep_takes_what_a_run_takes(lmkit, runs, refused, tmp_path):
+    (tmp_path / "picky.py").write_text(PICKY)
+    valued = (*TINY, "head.transform._target_=picky.Valued")
+    frequent = (*TINY, "head._target_=picky.Frequent", "+head.loss=plain")
+    for head in (valued, frequent):
+        lmkit("train", *head, "seed=1,2", "--multirun")
+    assert len(runs()) == 4
+    options = {package.load(run.path).model.head.__dict__.get("loss") for run in runs()}
+    assert options == {None, "plain"}
+    table = package.results("runs")
+    assert "head.loss" in head_options(table)
+    assert "head.loss" not in head_options(table[table["head._target_"].str.startswith("lmkit.")])
+    assert refused("describe", *valued) == (
+        "the model cannot be made on PyTorch's meta device: Tensor.item() cannot be called on meta "
+        "tensors"
+    )
+    assert "no option head.loss" in refused("train", *TINY, "+head.loss=nce")
+
+
+def test_a_rate_that_a_callback_changes_is_that_of_the_step(lmkit, runs, tmp_path):
+    (tmp_path / "picky.py").write_text(PICKY)
+    lmkit("train", *TINY)
+    lmkit("train", *TINY, "name=halved", "+callbacks.halved._target_=picky.Halved")
+
+    def rates(run: RunFolder) -> list[float]:
+        """At the first step of each epoch, scaled by the length of its window."""
+        return [row["train/lr"] for row in MetricsFile(run.metrics).read() if "train/lr" in row]
+
+    halved, plain = map(rates, runs())
+    assert halved == [plain[0], plain[1] / 2]
 
 
 def test_a_mixture_that_does_not_set_its_sizes_is_one_line(refused, tmp_path):

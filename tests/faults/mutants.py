@@ -95,7 +95,7 @@ MUTANTS = (
            "lmkit.training.callbacks.epoch_end:_in_validation",
            'progress["completed"] = progress["processed"]', "pass"),
     Mutant("what stood before validation is not saved", f"{EPOCH_END}._hold",
-           "self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))",
+           "self.held = _in_validation(as_it_stands(checkpoint, kept))",
            "pass"),
     Mutant("a checkpoint is written in place", "lmkit.training.checkpoint_files:write_tensors",
            "replace_atomically(\n        path, lambda file: write_checked(file, lambda out: "

@@ -45,6 +45,10 @@ class Fields:
     needed: int
     scale: float = 0.5
 
+@dataclass
+class Computed(Fields):
+    scale: float = 1 / 3
+
 def make(words, scale=-1):
     pass
 
@@ -214,6 +218,7 @@ def test_the_systems_packages_are_not_the_users_own_and_editable_ones_are(tmp_pa
         ("FromElsewhere", {"rate": 1e-3}),
         ("Other", {"rate": 2}),
         ("Fields", {"scale": 0.5}),
+        ("Computed", {}),  # a third, and not its base's half
         ("make", {"scale": -1}),
         ("Counter", {"rate": 3}),  # of the class that it takes the place of
         ("Plain", {}),

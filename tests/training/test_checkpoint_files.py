@@ -1,5 +1,9 @@
 """A checkpoint is there whole or not at all, and only from who holds the lock."""
 
+import re
+from collections import deque
+
+import numpy as np
 import pytest
 import torch
 
@@ -50,3 +54,21 @@ def test_what_was_seen_makes_the_round_trip():
     resumed.load_state_dict(original.state_dict())
     assert vars(resumed) == vars(original) | {"stopping": resumed.stopping}
     assert resumed.stopping.history == [6.0, 5.0]
+
+
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"norms": [np.float64(2.0)]}, "holds numpy._core.multiarray.scalar, numpy.dtype; it may"),
+        ({"seen": deque([1])}, "holds collections.deque; it may"),
+        ({"rule": lambda: None}, "cannot be saved: Can"),
+    ],
+)
+def test_a_state_that_could_not_be_loaded_is_refused_before_it_is_saved(tmp_path, state, reason):
+    path, good = tmp_path / "last.ckpt", {"weight": torch.ones(2), "seen": [1, 2.0, "a", None]}
+    io = AtomicCheckpointIO(lambda: None)
+    io.save_checkpoint({"callbacks": {"Norms": good}}, path)
+    for take in (None, lambda checkpoint: None):
+        with pytest.raises(UserError, match=rf"^Norms\.state_dict\(\) {re.escape(reason)}"):
+            io.save_checkpoint({"callbacks": {"Norms": good | state}}, path, take)
+    assert read_tensors(path)["callbacks"]["Norms"]["seen"] == good["seen"]

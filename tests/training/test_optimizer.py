@@ -75,12 +75,25 @@ def test_a_bad_value_names_its_option(option, value, named):
         learning_rate(partial(AdamW, **OPTIONS | {option: value}))
 
 
-def test_an_optimizer_that_adds_groups_is_refused():
-    def two_groups(params):
-        return torch.optim.SGD([*params, {"params": [("two", nn.Parameter(torch.zeros(1)))]}])
+def test_an_optimizer_may_split_parameters_and_takes_no_others():
+    def of_size(params, more=()):
+        named = [*params[0]["params"], *more]
+        groups = [[pair for pair in named if pair[1].dim() == size] for size in (1, 2)]
+        return torch.optim.SGD([{"params": group} for group in groups], lr=0.5)
 
-    with pytest.raises(UserError, match="optimizer: too many values to unpack"):
-        learning_rate(two_groups)
+    assert learning_rate(of_size) == 0.5
+    own = [("own", nn.Parameter(torch.zeros(1)))]
+    with pytest.raises(UserError, match=r"optimizer=SGD cannot be taken: it takes other param"):
+        learning_rate(partial(of_size, more=own))
+
+
+def test_an_optimizer_without_rates_in_its_groups_is_refused():
+    class Own(torch.optim.Optimizer):
+        def __init__(self, params):
+            super().__init__(params, {})
+
+    with pytest.raises(UserError, match=r"optimizer=Own cannot be taken: .* no lr, which sched"):
+        learning_rate(Own)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])

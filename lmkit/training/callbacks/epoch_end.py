@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.callbacks import Checkpoint
+from torch import Tensor
 
 from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_positive
@@ -238,8 +239,11 @@ class EpochEnd(RunCallback, Checkpoint):
         callbacks = trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
         is_foreign = any(not type(each).__module__.startswith("lmkit.") for each in callbacks)
 
+        def kept(tensor: Tensor) -> Tensor:
+            return tensor.detach().to("cpu", copy=True) if is_foreign else tensor
+
         def take(checkpoint: dict[str, Any]) -> None:
-            self.held = _in_validation(as_it_stands(checkpoint, copy_tensors=is_foreign))
+            self.held = _in_validation(as_it_stands(checkpoint, kept))
 
         trainer.save_checkpoint(self.run.folder.last, weights_only=False, storage_options=take)
 

@@ -72,7 +72,7 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
         console.print(key_values(measured.label, rows))
         for line in analysis.lines(measured.record):
             print(line)
-        if analysis.caption:
+        if analysis.caption and file.exists():  # else the run was trained further meanwhile
             path = file.with_suffix(".svg")
             with house_style():
                 drawn, axes = figure((7, 4.5))

@@ -77,7 +77,7 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     goes = [
         (folder, "best" if folder.path.resolve() in starts else keep)
         for folder in folders
-        if folder.path.resolve() not in stays
+        if _place(folder) not in stays
     ]
     for reason, count in Counter([*selected.left_out.values(), *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
@@ -100,13 +100,13 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
 
 def _stays(runs: Sequence[FinishedRun]) -> dict[Path, str]:
     """The folders of runs that are left as they are, and why."""
-    in_use = (run.folder.path.resolve() for run in runs if is_held(run.folder.lock))
+    in_use = (_place(run.folder) for run in runs if is_held(run.folder.lock))
     return dict.fromkeys(_to_go_further(runs), FURTHER) | dict.fromkeys(in_use, IN_USE)
 
 
 def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
     """The folders of the runs that a sweep beside them is to train further."""
-    by_folder = {run.folder.path.resolve(): run.result.budget for run in runs}
+    by_folder = {_place(run.folder): run.result.budget for run in runs}
     further = set()
     for runs_dir in {path.parent for path in by_folder}:
         for point in points_asked_for(runs_dir):
@@ -114,6 +114,11 @@ def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
             if spent is not None and not spent.suffices_for(point.budget):
                 further.add(runs_dir / point.run)
     return further
+
+
+def _place(folder: RunFolder) -> Path:
+    """The one place beside its sweeps, whatever it links to."""
+    return folder.path.parent.resolve() / folder.path.name
 
 
 def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:

@@ -109,13 +109,15 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     from lmkit.training.triggers import AtEpoch
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
-    checkpoint, how = _resumption(defined)
+    checkpoint, done, how = _resumption(defined)
     epoch_end.trained_by = [{name: made_by.get(name) for name in ("code_sha256", "git")}]
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )
     if folder.state() == "finished":
         folder.reopen(run.check_lock)
+    else:  # by hand somebody may have removed the result of a run that was measured
+        folder.set_measured_aside(done, run.check_lock)
     run.log.write(_first_line(defined, made, how))
     trigger, (most, patience, *_) = run.switch.trigger, defined.budget
     waits = patience is not None and epoch_end.stopping.waits_for_averaging
@@ -139,8 +141,9 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
 
 
-def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
-    """The last checkpoint, None where there is none, and how the log says where training starts.
+def _resumption(defined: RunDefinition) -> tuple[Path | None, int, str]:
+    """The last checkpoint, None where there is none, its epochs, and how the log says where
+    training starts.
 
     Raises: UserError when it is damaged or another configuration's.
     """
@@ -149,9 +152,9 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
     last, identity = defined.folder.last, defined.identity.digest
     if not last.exists():
         if "finetuned_from" not in defined.config:
-            return None, "starting"
+            return None, 0, "starting"
         _require_its_text(defined)
-        return None, "starting with the weights of another run"
+        return None, 0, "starting with the weights of another run"
     content = load_checkpoint(last)
     theirs = content.get("lmkit", {}).get("identity")
     if theirs != identity:
@@ -168,8 +171,8 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, str]:
             f"max_epochs={done} or more goes on, and another runs_dir= starts anew"
         )
     if epochs["ready"] > done:
-        return last, f"resuming after {step}, in epoch {done + 1:,}"
-    return last, f"resuming after epoch {done:,} ({step})"
+        return last, done, f"resuming after {step}, in epoch {done + 1:,}"
+    return last, done, f"resuming after epoch {done:,} ({step})"
 
 
 def _require_its_text(defined: RunDefinition) -> None:
@@ -240,6 +243,14 @@ def _mend(defined: RunDefinition) -> None:
             folder.write_identity(defined.identity, made.run.names, check_lock)
 
         _restore(folder, folder.identity, restore_identity)
+
+    epochs = folder.read_result().budget.epochs
+    if folder.has_set_aside(epochs):  # by a process that was killed before it trained further
+
+        def put_back(folder: RunFolder, check_lock: Callable[[], None]) -> None:
+            folder.put_back(epochs, check_lock)
+
+        _restore(folder, folder.analysis, put_back)
 
 
 def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:

@@ -230,25 +230,37 @@ class RunFolder:
         measured in `analysis-epoch<N>`, N being the epochs that it had trained.
         """
         epochs = self.read_result().budget.epochs
-        measured = self._measured_by(epochs)
         # before the result: as long as that exists, the successor of a killed process comes here
         # too
-        for file in sorted(self.analysis.glob("*")):
-            make_folder(measured)
-            set_aside(file, measured / file.name, check_lock)
+        self.set_measured_aside(epochs, check_lock)
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
 
-    def put_back(self, epochs: int, check_lock: Check = unlocked) -> None:
-        """Puts back what `reopen` set aside when the run had trained so many epochs, as it has now.
+    def set_measured_aside(self, epochs: int, check_lock: Check = unlocked) -> None:
+        """Sets aside what analyses measured when the run had trained so many epochs.
 
         The caller holds the lock.
         """
-        for file in sorted(self._measured_by(epochs).glob("*")):
-            make_folder(self.analysis)
-            set_aside(file, self.analysis / file.name, check_lock)
+        _move_all(self.analysis, self._measured_by(epochs), check_lock)
+
+    def has_set_aside(self, epochs: int) -> bool:
+        """Whether there is anything that `put_back` would put back."""
+        return any(self._measured_by(epochs).glob("*"))
+
+    def put_back(self, epochs: int, check_lock: Check = unlocked) -> None:
+        """Puts back what was set aside when the run had trained so many epochs, as it has now.
+
+        The caller holds the lock.
+        """
+        _move_all(self._measured_by(epochs), self.analysis, check_lock)
 
     def _measured_by(self, epochs: int) -> Path:
         return self.path / f"{self.analysis.name}-epoch{epochs}"
+
+
+def _move_all(source: Path, target: Path, check_lock: Check) -> None:
+    for file in sorted(source.glob("*")):
+        make_folder(target)
+        set_aside(file, target / file.name, check_lock)
 
 
 @dataclass(frozen=True, eq=False)

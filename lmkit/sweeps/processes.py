@@ -13,6 +13,7 @@ from pathlib import Path
 
 from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.atomic import make_folder
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD
 from lmkit.runs.quoting import as_value
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
@@ -139,7 +140,7 @@ class _Processes:
         else:
             lines = tail(self.sweep.log(point), run.log_start)
             repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")
-            reason = how_ended(status) if status else without_result(folder.path)
+            reason = how_ended(status) if status else without_result(folder)
             self.backlog.failed(point, Failure(reason, lines, repeats))
 
     def end(self, number: int, within_s: float) -> None:
@@ -171,11 +172,17 @@ def _asked_to_stop_at(sweep: SweepFolder, before: int | None) -> int | None:
         raise
 
 
-def without_result(folder: Path) -> str:
+def without_result(folder: RunFolder) -> str:
     """What it means that a run's process succeeded and its folder has no result."""
+    if folder.state() == "finished":
+        return (
+            f"{folder.path} has finished within a smaller budget: was max_epochs or patience "
+            f"edited since? The sweep's command plans anew"
+        )
     return (
-        f"no result in {folder}: the point's run has another identity now. Is the kind of device "
-        f"another here, or was a class of yours or the text edited? The sweep's command plans anew"
+        f"no result in {folder.path}: the point's run has another identity now. Is the kind of "
+        f"device another here, or was a class of yours or the text edited? The sweep's command "
+        f"plans anew"
     )
 
 

@@ -133,5 +133,5 @@ def _in_place_of_others(run: FinishedRun, new: Path) -> Path:
     (written,) = (new / "wandb").glob("offline-run-*")
     place = run.folder.path / "wandb"
     shutil.rmtree(place, ignore_errors=True)
-    place.mkdir()
-    return written.rename(place / written.name)
+    place.mkdir(exist_ok=True)  # a link to elsewhere stays, as what a file server holds
+    return Path(shutil.move(written, place / written.name))

@@ -26,6 +26,10 @@ DIALOGUE = "goes with windows=dialogue module=dialogue trunk=seq2seq, as experim
         ("windows=dialogue", f"takes DialogueSplits, but data gives TextSplits: {TEXT}"),
         ("trunk=seq2seq", f"takes Trunk, but trunk gives Seq2Seq: {TEXT}"),
         ("runs_dir=file/runs", "runs_dir=file/runs must be a folder, but file is a file"),
+        (
+            "runs_dir=a\udcff/b",
+            "runs_dir must be the name of a folder in UTF-8, but is 'a\\udcff/b'",
+        ),
         ("windows.batch_size=100000", "choose a smaller windows.batch_size"),
         ("logger=wandb logger.wandb.mode=online", "WANDB_API_KEY; logger.wandb.mode=offline needs"),
         ("logger=wandb logger.wandb.project=5", "number a text: 'logger.wandb.project=\"5\"'"),

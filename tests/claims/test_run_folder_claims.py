@@ -58,6 +58,19 @@ def test_what_was_measured_stays_where_a_larger_budget_trains_no_epoch(lmkit, th
     after = run.read_result()
     assert (after.metrics, after.budget.stopped) == (before, "patience")
     assert (run.analysis / "logits.json").exists()
+    run.set_measured_aside(after.budget.epochs)  # by a process that was killed in the midst
+    lmkit(*line, "max_epochs=4", "patience=1", "stopping.min_delta=1000.0")
+    assert (run.analysis / "logits.json").exists()
+
+
+def test_what_was_measured_before_a_result_was_removed_is_not_of_the_weights_after(lmkit, three):
+    *_, run = three
+    lmkit("logits", f"run={run.path}", "contexts=20", "bins=4")
+    run.result.unlink()
+    lmkit("train", *TINY, "head/transform=gss", "seed=1", "max_epochs=3")
+    assert run.read_result().budget.epochs == 3
+    assert not (run.analysis / "logits.json").exists()
+    assert (run.path / "analysis-epoch2" / "logits.json").exists()
 
 
 def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_resumed_from(

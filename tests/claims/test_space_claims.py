@@ -127,6 +127,17 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     assert contents(tmp_path / "runs").keys() == before.keys() - {litter[1]}
 
 
+def test_clean_leaves_what_a_sweep_trains_further_wherever_it_lies(three, tmp_path, printed):
+    *_, further = three
+    asked = Point("epochs", [], further.path.name, "toy", 9, None)
+    SweepFolder.of(Manifest("further", "runs", str(tmp_path), 0, [asked])).save()
+    further.path.rename(tmp_path / "on_another_disk")
+    further.path.symlink_to(tmp_path / "on_another_disk")
+    shown = printed("clean", "runs", "keep=none", "dry_run=false")
+    assert "left as it is: 1 run: a sweep asks for more epochs of it" in shown
+    assert [bool(checkpoints(each)) for each in three] == [False, False, True]
+
+
 @pytest.mark.parametrize("file", ["metrics.csv", "config.yaml"])
 def test_clean_leaves_what_a_damaged_file_is_restored_from(lmkit, three, capsys, file):
     damaged, options = three[0], three[0].read_config()["command"].split()[1:]

@@ -16,7 +16,7 @@ from lmkit.runs.sweep_folder import Failure, SweepFolder
 from lmkit.sweeps import backlog, planning, processes, tables
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
-from lmkit.sweeps.processes import run_points
+from lmkit.sweeps.processes import run_points, without_result
 from lmkit.sweeps.status import standings
 from tests.waiting import meanwhile, wait_for
 
@@ -244,6 +244,10 @@ def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):
     sweep.manifest.points[0].overrides[0] = str(elsewhere)
     run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
     assert "the kind of device" in sweep.failure(sweep.manifest.points[0]).reason
+    folder = sweep.run_folder(sweep.manifest.points[0])
+    folder.path.mkdir(parents=True)
+    folder.result.write_text("")  # of fewer epochs
+    assert without_result(folder).startswith(f"{folder.path} has finished within a smaller budget")
 
 
 def test_an_interrupted_sweep_ends_what_it_started(sweep_of, monkeypatch):

@@ -97,6 +97,15 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert not list(finished.path.glob(".wandb-*"))
 
 
+def test_a_record_may_lie_on_another_disk(finished, tmp_path):
+    (tmp_path / "disk").mkdir()
+    (finished.path / "wandb").symlink_to(tmp_path / "disk")
+    for _ in range(2):
+        (record,), left_out = record_all([read_finished(finished)], {})
+        assert not left_out
+        assert record.resolve().parent == tmp_path / "disk"
+
+
 def test_a_run_whose_options_wandb_refuses_is_left_out_of_the_records(finished, tmp_path):
     odd = RunFolder(Path(shutil.copytree(finished.path, tmp_path / "odd")))
     odd.write_config(yaml.safe_dump(CONFIG | {"logger": {"wandb": {"notes": 5}}}))

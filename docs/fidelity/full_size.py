@@ -23,14 +23,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator, NullFormatter
 
-from lmkit.presentation.figures import (
-    COLUMN,
-    DASHES,
-    house_style,
-    log_perplexities,
-    marks,
-    to_svg,
-)
+from lmkit.presentation.figures import COLUMN, DASHES, house_style, log_perplexities, marks, to_svg
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH
 from lmkit.results.frame import ranks_in, results

@@ -95,11 +95,7 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
             folder = source.folder(checkpoint)
             _require_no_other_model(folder, checkpoint)  # before the weights are loaded
             loaded = load_pretrained(
-                checkpoint,
-                source.text,
-                window=source.window,
-                stride=source.stride,
-                threads=threads,
+                checkpoint, source.text, window=source.window, stride=source.stride, threads=threads
             )
             make_folder(folder.analysis)
             with RunLock(folder.lock) as lock:
@@ -121,10 +117,7 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
 
 
 def _pretrained_facts(
-    source: PretrainedSource,
-    checkpoint: Checkpoint,
-    loaded: LoadedPretrained,
-    sha256: str,
+    source: PretrainedSource, checkpoint: Checkpoint, loaded: LoadedPretrained, sha256: str
 ) -> dict[str, Any]:
     """What was read, and by which model."""
     weights = getattr(loaded.model.body.config, "_commit_hash", None)  # on the hub

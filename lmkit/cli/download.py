@@ -20,10 +20,8 @@ COMMAND = Command(
     __doc__.strip(),
     {
         "root": Option(
-            "",
-            "folder of the corpora; default: LMKIT_DATA if set, otherwise data",
-            is_path=True,
-        ),
+            "", "folder of the corpora; default: LMKIT_DATA if set, otherwise data", is_path=True
+        )
     },
     most=1,
     choices=tuple(sorted(SOURCES)),

@@ -8,14 +8,7 @@ from typing import Any
 import pytorch_lightning as pl
 
 from lmkit.data.corpus import Splits, TextSplits
-from lmkit.data.windows import (
-    Columns,
-    EpochBatches,
-    EvalBatches,
-    EvalWindows,
-    TrainWindows,
-    Window,
-)
+from lmkit.data.windows import Columns, EpochBatches, EvalBatches, EvalWindows, TrainWindows, Window
 from lmkit.errors.user_error import require_count
 
 

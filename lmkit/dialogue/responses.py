@@ -12,12 +12,7 @@ from pydantic import Field
 from lmkit.analyses.base import Analysis, Record, Recorded, Subject
 from lmkit.data.text_files import SPLITS
 from lmkit.dialogue.scores import SMOOTHINGS, bleu_scores, distinct
-from lmkit.errors.user_error import (
-    UserError,
-    require_choice,
-    require_count,
-    require_count_or_all,
-)
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_count_or_all
 
 
 def evenly(total: int, number: int) -> list[int]:

@@ -13,11 +13,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import changed_classes, with_data_in, with_trunk_beside
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
-from lmkit.training.callbacks.asgd_switch import (
-    STATE_KEY,
-    evaluated_sha256,
-    load_evaluated_weights,
-)
+from lmkit.training.callbacks.asgd_switch import STATE_KEY, evaluated_sha256, load_evaluated_weights
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.head_module import HeadModule

@@ -43,10 +43,7 @@ if TYPE_CHECKING:
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 
 # why a run ended before its budget of epochs was spent
-_EARLY = {
-    "patience": "the valid perplexity no longer improved",
-    "callback": "by a callback",
-}
+_EARLY = {"patience": "the valid perplexity no longer improved", "callback": "by a callback"}
 
 
 def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFolder:

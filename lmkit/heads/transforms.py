@@ -14,12 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import (
-    require_count,
-    require_flag,
-    require_number,
-    require_positive,
-)
+from lmkit.errors.user_error import require_count, require_flag, require_number, require_positive
 
 Tensors = Sequence[Tensor]
 

@@ -78,10 +78,7 @@ def as_perplexity(nll: float, num_tokens: int) -> Perplexity:
 
 
 def perplexity(
-    model: Predictor,
-    batches: EvalBatches,
-    name: str,
-    tell: Callable[[str], object] | None = None,
+    model: Predictor, batches: EvalBatches, name: str, tell: Callable[[str], object] | None = None
 ) -> Perplexity:
     """Predicts all batches, state carried, in float32 without autocast, with a progress bar.
 

@@ -136,10 +136,7 @@ def _require_size(
 
 
 def _round_trips(
-    matrix_NV: Tensor,
-    tolerance: float,
-    options: RobustnessOptions,
-    step: Callable[[str], None],
+    matrix_NV: Tensor, tolerance: float, options: RobustnessOptions, step: Callable[[str], None]
 ) -> tuple[list[int], list[float]]:
     ranks, errors = [_press_rank(matrix_NV, tolerance)], []
     for count in range(1, options.round_trips + 1):

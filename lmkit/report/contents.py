@@ -199,10 +199,7 @@ def _setting(
     experiments = {
         str(row["head_label"]): alike[group] for group, row in against.iterrows() if group in alike
     }
-    figures = [
-        *curves.spectra(shown, left_out),
-        *curves.training(shown, experiments, left_out),
-    ]
+    figures = [*curves.spectra(shown, left_out), *curves.training(shown, experiments, left_out)]
     if (varied := over_option.over_options(runs)) is not None:
         figures.append(varied)
     if against["head"].nunique() == 1:  # else the first screen has its panel

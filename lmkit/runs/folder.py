@@ -105,11 +105,7 @@ class RunFolder:
         return "unfinished" if self.config.exists() else "new"
 
     def prepare(
-        self,
-        config_yaml: str,
-        identity: RunIdentity,
-        names: RunNames,
-        check_lock: Check = unlocked,
+        self, config_yaml: str, identity: RunIdentity, names: RunNames, check_lock: Check = unlocked
     ) -> None:
         """Makes the folder, or prepares an unfinished one to resume. The caller holds the lock.
 

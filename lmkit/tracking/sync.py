@@ -89,11 +89,7 @@ def _options(run: FinishedRun, config: Mapping[str, Any], sweep: str | None) -> 
     options |= {name: value for name, value in filed.items() if name in taken}
     # the variable, as in training, or the default: of a run that was trained without W&B
     project = options["project"] or os.environ.get("WANDB_PROJECT") or DEFAULT_PROJECT
-    return options | {
-        "mode": "offline",
-        "project": project,
-        "group": options.get("group") or sweep,
-    }
+    return options | {"mode": "offline", "project": project, "group": options.get("group") or sweep}
 
 
 def _fill(

@@ -13,10 +13,7 @@ class Trigger(ABC):
     from_start = False  # whether weights are averaged from the first step on
     is_never = False  # whether averaging never starts
 
-    @property
-    @abstractmethod
-    def display_name(self) -> str:
-        """What tables call it."""
+    display_name: str  # what tables call it
 
     @abstractmethod
     def fires(self, epoch: int, valid_nll: float) -> bool:
@@ -44,12 +41,8 @@ class NonMonotone(Trigger):
 
     def __init__(self, n: int) -> None:
         require_count("trigger.n", n)
-        self.n = n
+        self.n, self.display_name = n, f"NT {n}"
         self.history: list[float] = []
-
-    @property
-    def display_name(self) -> str:
-        return f"NT {self.n}"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         self.history.append(valid_nll)
@@ -70,11 +63,7 @@ class AtEpoch(Trigger):
 
     def __init__(self, epoch: int) -> None:
         require_count("trigger.epoch", epoch)
-        self.epoch = epoch
-
-    @property
-    def display_name(self) -> str:
-        return f"ET {self.epoch}"
+        self.epoch, self.display_name = epoch, f"ET {epoch}"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return epoch == self.epoch

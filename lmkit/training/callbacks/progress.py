@@ -21,11 +21,7 @@ from lmkit.runs.stop_signals import StopSignals
 from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.head_module import data_of, model_of
 
-_RANKS = {
-    "press_rank": "Press rank",
-    "stable_rank": "stable rank",
-    "entropy_rank": "entropy rank",
-}
+_RANKS = {"press_rank": "Press rank", "stable_rank": "stable rank", "entropy_rank": "entropy rank"}
 
 
 class Pace:

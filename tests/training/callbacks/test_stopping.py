@@ -87,8 +87,7 @@ def test_finetuning_stops_by_the_rule_of_the_trigger():
 
 
 @pytest.mark.parametrize(
-    ("kind", "value"),
-    [*product((Patience, NonMonotoneStop), (0, -1, 2.5, True))],
+    ("kind", "value"), [*product((Patience, NonMonotoneStop), (0, -1, 2.5, True))]
 )
 def test_impossible_patience_names_the_option(kind, value):
     with pytest.raises(UserError, match="patience must be"):

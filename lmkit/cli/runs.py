@@ -48,7 +48,7 @@ def main() -> None:
         print(f"damaged: {name}: {reason}", file=sys.stderr)
     if runs.get("code.has_changed", pd.Series(dtype=bool)).any():
         count = counted(int(runs["code.has_changed"].sum()), "run")
-        print(f"code that has changed since trained {count}", file=sys.stderr)
+        print(f"{count} came from code that has changed since", file=sys.stderr)
     if given["best"]:
         finished, _ = grouped(runs)
         if finished.empty:

@@ -7,6 +7,7 @@ style sheet, which has a light and a dark value for each.
 
 import io
 import re
+import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle
@@ -30,6 +31,9 @@ DASHES: tuple[str | tuple[int, tuple[float, ...]], ...]
 DASHES = ("-", (0, (5, 2)), (0, (1, 1.2)), (0, (5, 1.5, 1, 1.5)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 COLUMN, WIDE = (4.0, 3.1), (7.4, 4.6)  # inches: one of a paper's columns, and both
+# of names in other scripts: an SVG keeps their text
+warnings.filterwarnings("ignore", r"Glyph \d+ .* missing from font", UserWarning)
+
 _SHEET = Path(__file__).with_name("lmkit.mplstyle")
 _LEGEND_ROW = 0.17  # inches
 _SUPERSCRIPTS = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
@@ -91,9 +95,9 @@ def plain_powers(drawn: Figure) -> None:
                 axis.set_minor_formatter(_PlainPowers(transform.base))
 
 
-def legend_below(drawn: Figure) -> None:
+def legend_below(drawn: Figure, fontsize: float | None = None) -> None:
     """One legend of all axes below them, in as many columns as its names leave room for; the figure
-    grows by the rows beyond two.
+    grows by the rows beyond two. `fontsize` is in points; None: that of the house style.
     """
     found = [axes.get_legend_handles_labels() for axes in drawn.axes]
     handles = {name: handle for each in found for handle, name in zip(*each, strict=True)}
@@ -102,7 +106,9 @@ def legend_below(drawn: Figure) -> None:
     letters = 15 * drawn.get_figwidth()  # in a line
     columns = max(1, min(4, int(letters // (max(map(len, handles)) + 7)), len(handles)))
     rows = -(-len(handles) // columns)
-    drawn.legend(handles.values(), handles, loc="outside lower center", ncols=columns)
+    drawn.legend(
+        handles.values(), handles, loc="outside lower center", ncols=columns, fontsize=fontsize
+    )
     drawn.set_figheight(drawn.get_figheight() + _LEGEND_ROW * max(0, rows - 2))
 
 

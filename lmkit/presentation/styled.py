@@ -9,7 +9,10 @@ import pandas as pd
 
 from lmkit.presentation.tables import DASH, decimal
 
-_SIGNS = str.maketrans({"−": "$-$", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}", "ρ": r"$\rho$"})
+_SIGNS = str.maketrans(
+    {"−": "$-$", "±": r"$\pm$", "†": r"\dag{}", "‡": r"\ddag{}", "ρ": r"$\rho$"}
+    | {"<": r"\textless{}", ">": r"\textgreater{}", "|": r"\textbar{}"}  # others in OT1
+)
 _ESCAPED = str.maketrans(
     {sign: f"\\{sign}" for sign in "&%$#_{}"}
     | {"~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "\\": r"\textbackslash{}"}

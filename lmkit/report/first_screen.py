@@ -6,7 +6,7 @@ import pandas as pd
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullFormatter
 
-from lmkit.presentation.figures import marks
+from lmkit.presentation.figures import legend_below, marks
 from lmkit.presentation.styled import plus_minus, signed
 from lmkit.presentation.tables import DASH, decimal, joined
 from lmkit.report.curves import MOST_LINES
@@ -17,10 +17,11 @@ from lmkit.results.stats import correlation
 
 RULE = (
     "Each head, trained as most heads of its setting, stands at its own best learning rate on "
-    "valid, the baseline too; those trained otherwise are folded away below. A cell has the "
-    "difference of the means over seeds from the baseline's test perplexity, Welch's 95 % interval "
-    "and the same difference on valid. It is coloured where Holm's p (of Welch's, over this table) "
-    f"is below {LEVEL:g}."
+    "valid, the baseline too; those trained otherwise are folded away below. Of a grid of one head "
+    "the best on valid stands here; what has several seeds comes before what has one. A cell has "
+    "the difference of the means over seeds from the baseline's test perplexity, Welch's 95 % "
+    "interval and the same difference on valid; ± is the standard deviation over seeds. It is "
+    f"coloured where Holm's p (of Welch's, over this table) is below {LEVEL:g}."
 )
 RULE_OF_R = (
     "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
@@ -55,7 +56,10 @@ def heads_by_settings(rows: pd.DataFrame) -> PageTable:
 
 def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     """Test perplexity over Press rank, a panel a setting; None where no head has a rank."""
-    known = rows[rows["rank"].notna()] if "rank" in rows else rows.iloc[:0]
+    if "rank" not in rows:
+        return None
+    known = rows[rows["rank"].notna() & ~_trained_otherwise(rows)]
+    known = known.sort_values(["place", "head_label"])
     settings = [of for of in _settings(known) if len(of) >= _FEWEST]
     if not settings:
         return None
@@ -69,10 +73,9 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     name = "head_label" if rows["head_label"].nunique() <= MOST_LINES else "head"
     labels = list(dict.fromkeys(rows.sort_values(["place", "head_label"])[name]))
     looks = dict(zip(labels, marks(), strict=False))
-    handles = {}
     for axes, of, parts_of in zip(panels, settings, titles, strict=False):
         for _, row in of.iterrows():
-            handles[row[name]] = axes.errorbar(
+            axes.errorbar(
                 row["rank"], row["test_ppl"], row["test_ppl_sd"], row["rank_sd"],
                 linestyle="none", markersize=4.5, elinewidth=0.8, label=row[name],
                 **looks[row[name]],
@@ -90,15 +93,19 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
     for axes in panels[max(0, len(settings) - columns) : len(settings)]:
         axes.set_xlabel("Press rank of log P", fontsize=8)
     drawn.supylabel("test perplexity", fontsize=8)
-    drawn.legend(
-        [handles[label] for label in labels if label in handles],
-        [label for label in labels if label in handles],
-        loc="outside lower center", ncols=3, fontsize=7,
-    )  # fmt: skip
+    legend_below(drawn, fontsize=7)
     contexts = sorted({int(n) for n in known["contexts"].dropna()})
     over = " or ".join(f"{n:,}" for n in contexts)
     caption = f"Ranks are over {over} contexts of the test split; bars are standard deviations."
     return PageFigure("rank", "Perplexity against rank", caption, drawn)
+
+
+def _trained_otherwise(rows: pd.DataFrame) -> pd.Series:
+    """Whether a head's perplexity is not compared with that of its setting's baseline."""
+    if "difference" not in rows:  # variants of one head
+        return pd.Series(False, rows.index)
+    has_baseline = rows.groupby("setting")["is_baseline"].transform("any")
+    return has_baseline & ~rows["is_baseline"] & rows["difference"].isna()
 
 
 def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:

@@ -65,7 +65,7 @@ def groups(
     rest = every.loc[[group for group in labels.index if group not in against.index]]
     if len(rest):
         further = counted(len(rest), "further group")
-        title = f"{further}: rates that were searched, and other training"
+        title = f"{further}: rates that were searched, other options and training"
         columns, notes = _beside(known.loc[rest.index], contexts, beside, labels, paper)
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs, contexts).join(columns)

@@ -93,5 +93,5 @@ def _require_comparable(a: pd.DataFrame, b: pd.DataFrame) -> None:
         sizes = corpora.get("data.train_tokens", pd.Series(dtype=float)).map(value_text)
         more = f" (train_tokens {' and '.join(sizes)})" if sizes.nunique() > 1 else ""
         raise UserError(
-            f"perplexities compare on one text only, but {names} are of different ones{more}"
+            f"runs compare on the same data only, but {names} have different ones{more}"
         )

@@ -138,7 +138,7 @@ def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:
         return f"{first['corpus']}{only}, {first['trunk']}"
     text = first.get("data.text.title")
     if trunk_of in runs.index:
-        trained = runs.loc[trunk_of]
+        trained = runs.loc[[trunk_of]].iloc[0]  # copies of a run have one name
         return f"{trained['corpus']}, frozen {trained['trunk']} trained with {trained['head']}"
     subwords = first.get("data.text.vocab_size")
     in_subwords = "" if pd.isna(subwords) else f", BPE {subwords:,.0f}"

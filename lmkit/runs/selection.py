@@ -214,7 +214,9 @@ def _filtered(
             if _matches(name, value, wanted):
                 passing.append(folder)
         if values and not passing and not damaged:
-            raise UserError(_others(name, values, before))
+            judged = "; finished runs fail by the others that are selected"
+            is_judged = (name, wanted) == ("state", "failed")
+            raise UserError(_others(name, values, before) + judged * is_judged)
         folders, before = [*passing, *unbegun], f"{before} {name}:{wanted}"
     return folders, damaged
 

@@ -139,7 +139,7 @@ def test_results_are_one_row_a_run(trained: Path, lmkit, capsys):
 def test_code_that_has_changed_since_is_told(trained: Path, lmkit, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr("lmkit.runs.folder.code_sha256", lambda: "of later code")
     lmkit("runs", str(trained))
-    assert "code that has changed since trained 3 runs" in capsys.readouterr().err
+    assert "3 runs came from code that has changed since" in capsys.readouterr().err
     lmkit("report", f"runs={trained}", "out=page")
     page = (tmp_path / "page/index.html").read_text("utf-8")
     assert "3 runs came from code that has changed since" in page

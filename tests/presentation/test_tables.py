@@ -31,7 +31,7 @@ def test_html_escapes_and_has_the_same_ids_each_time():
 def test_latex_is_booktabs_and_takes_no_letter_for_its_own():
     latex = styled.to_latex(TEXT, "penn_groups", "Heads & their 95 % intervals")
     assert r"LMS-PLIF\dag{}\_\{x\} & 56.80 $\pm$ 0.11 \\" in latex
-    assert r"<new> \& \# & $-$1.50 \\" in latex
+    assert r"\textless{}new\textgreater{} \& \# & $-$1.50 \\" in latex
     assert r"\caption{Heads \& their 95 \% intervals}" in latex
     assert r"\label{tab:penn-groups}" in latex
     assert latex.count("rule") == 3

@@ -312,6 +312,16 @@ def test_seeds_are_no_points_of_the_correlation(runs, tmp_path, make_run):
     assert f"r = {expected.statistic:.2f}".replace("-", "−") in figure
 
 
+def test_what_the_table_does_not_compare_is_no_point(runs, tmp_path, make_run):
+    make_run(runs, 1, 56.0, 9981, mixture="softmaxes")
+    make_run(runs, 1, 56.5, 3000, transform="outside")
+    before = draws(runs, tmp_path)
+    assert "r = " in before
+    longer = {"max_epochs": 2000}
+    make_run(runs, 1, 10.0, 20, mixture="softmaxes", transform="gss", options=longer)
+    assert draws(runs, tmp_path) == before
+
+
 def draws(runs: Path, tmp_path: Path) -> str:
     """The titles of the panels of rank and perplexity."""
     table, _ = grouped(results(str(runs)))

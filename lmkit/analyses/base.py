@@ -9,6 +9,7 @@ there. Modules import torch only once they measure: the report reads analyses wi
 
 from __future__ import annotations
 
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -193,7 +194,7 @@ def measured(
         )
         if content is not None:
             try:
-                record = kind.record.model_validate(content)
+                record = kind.record.model_validate_json(json.dumps(content))
             except ValidationError as error:
                 first = error.errors()[0]
                 field = ".".join(map(str, first["loc"]))

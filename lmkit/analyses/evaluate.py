@@ -80,10 +80,9 @@ class Evaluate(Analysis):
             method = method.at(best)
         measured = method.measure(run, self.split)
         if not math.isfinite(measured.perplexity):
-            at = ", ".join(f"{option}={value}" for option, value in method.options().items())
-            raise UserError(
-                f"the {self.split} perplexity of method={method.kind} {at} is not finite"
-            )
+            options = {"method": method.kind} | method.options()
+            at = " ".join(f"{option}={value}" for option, value in options.items())
+            raise UserError(f"the {self.split} perplexity of {at} is not finite")
         of_the_text = text_content(
             run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from collections.abc import Iterable, Mapping
 from functools import partial
 from pathlib import Path
@@ -209,12 +210,12 @@ def _stored(
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
     outcome = analysis.measure(subject)
+    variant = analysis.variant(outcome.record)
+    if re.search("[/@]", variant):
+        raise UserError(f"variant() of {analysis.name} gives {variant!r}, part of no file's name")
     last = "last" if checkpoint == "last" else ""
-    names = (analysis.name, analysis.variant(outcome.record), last)
-    stem = "_".join(filter(None, names)) + subject.text.suffix
+    stem = "_".join(filter(None, (analysis.name, variant, last))) + subject.text.suffix
     path = analysis_files.analysis_file(subject.folder, stem)
-    if outcome.arrays:  # first: the record says that both are there
-        write_arrays(path.with_suffix(".npz"), outcome.arrays, check)
     content = {
         "schema_version": analysis.version,
         "kind": analysis.name,
@@ -222,8 +223,16 @@ def _stored(
         "averaged": subject.averaged,
         "measured_on": subject.text._asdict(),
     }
+    if taken := sorted(content.keys() & type(outcome.record).model_fields):
+        name = type(outcome.record).__name__
+        raise UserError(f"{name}.{taken[0]} needs another name: each file has one of that name")
     content |= about | outcome.record.model_dump()
-    analysis_files.write_analysis(subject.folder, stem, content, check)
+
+    def write_its_arrays() -> None:
+        if outcome.arrays:
+            write_arrays(path.with_suffix(".npz"), outcome.arrays, check)
+
+    analysis_files.write_analysis(subject.folder, stem, content, check, write_its_arrays)
     print(f"written: {path}")
     name = subject.name + subject.text.suffix
     return path, StoredRecord(name, *outcome)

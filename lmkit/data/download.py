@@ -12,6 +12,7 @@ import hashlib
 import socket
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Mapping, Sequence
 from http.client import HTTPException
 from pathlib import Path
@@ -106,7 +107,7 @@ def _content(fetched: Path, wanted: PublicFile) -> bytes:
         try:
             with zipfile.ZipFile(fetched) as archive:
                 content = archive.read(wanted.member)
-        except (zipfile.BadZipFile, KeyError, EOFError, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError) as error:
             raise UserError(
                 f"{wanted.url} does not send a zip file with {wanted.member} in it ({error})"
             ) from None

@@ -10,6 +10,7 @@ from typing import Any
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import (
     UserError,
+    parameters,
     require_choice,
     require_count,
     require_folder,
@@ -60,9 +61,25 @@ def define(
         known[section] = source, source.fingerprint()
     source, sha256 = known[section]
     accelerator = _accelerator(config["trainer"], has_gpu)
-    named = identity(config, sha256, "cuda" if accelerator == "gpu" else "cpu")
+    kind = "cuda" if accelerator == "gpu" else "cpu"
+    named = identity(config, sha256, kind, _options_of_its_own(source, config["data"]))
     folder = RunFolder.of(config["runs_dir"], config["name"], named)
     return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
+
+
+def _options_of_its_own(source: Corpus, section: Mapping[str, Any]) -> dict[str, Any]:
+    """The options that a user's corpus adds to lmkit's, where it takes over the fingerprint."""
+    kind = type(source)
+    base = next(each for each in kind.__mro__ if each.__module__.startswith("lmkit."))
+    if kind.fingerprint is not getattr(base, "fingerprint", None):
+        return {}  # its own
+    takes = parameters(kind)
+    return {
+        option: value
+        for option, value in section.items()
+        if option not in ("_target_", *parameters(base))
+        and not (option in takes and takes[option].default == value)
+    }
 
 
 def check_plain_options(config: Mapping[str, Any]) -> None:

@@ -257,7 +257,13 @@ def make_epoch_end(config: Section, after_epoch: AfterEpoch | None = None) -> Ep
     section = config["callbacks"].get("checkpoints")
     if section is None:
         raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
-    stopping = make(config["stopping"], "stopping", Stopping)
+    rule = config["stopping"]
+    if rule and rule.get("epochs", 0) is None:  # no patience: another rule need not take it
+        takes = parameters(factory_of(rule, "stopping").func)
+        rule = {option: v for option, v in rule.items() if option != "epochs" or option in takes}
+    stopping = make(rule, "stopping", Stopping)
+    if not hasattr(stopping, "history"):
+        raise UserError(f"stopping._target_={rule['_target_']} must call super().__init__()")
     return make(
         section, "callbacks.checkpoints", EpochEnd, stopping=stopping, after_epoch=after_epoch
     )
@@ -286,7 +292,13 @@ def make_callbacks(config: Section, module: HeadModule) -> list[pl.Callback]:
 def make_trainer(section: Section, accelerator: str, **parts: object) -> Trainer:
     """The Trainer of a section. Raises: UserError naming an option that a run cannot support."""
     check_options({key: value for key, value in section.items() if key != "_target_"})
-    return make({**section, "accelerator": accelerator}, "trainer", Trainer, **parts)
+    try:
+        return make({**section, "accelerator": accelerator}, "trainer", Trainer, **parts)
+    except RuntimeError as error:
+        said = str(error).partition(". ")[0]
+        if "stateful callback" not in said:
+            raise
+        raise UserError(f"callbacks: {said}: give each a state_key of its own") from error
 
 
 def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:

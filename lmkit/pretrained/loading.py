@@ -7,6 +7,7 @@ Shapes: V vocabulary.
 """
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,7 +89,7 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
         prefix = _tokenizer(transformers, where).prefix
         folder = _folder(checkpoint)
         _require_safetensors(Path(folder))
-    longest = getattr(config, "max_position_embeddings", None)
+    longest = _longest(config)
     # OPT projects its last hidden state to the size of its embedding
     dim = getattr(config, "word_embed_proj_dim", None) or config.hidden_size
     cap = config.to_dict().get("final_logit_softcapping")
@@ -127,7 +128,7 @@ def load_pretrained(
         if constants.HF_HUB_OFFLINE:  # before the text is read: nothing can be fetched later
             _require_safetensors(Path(_folder(checkpoint)))
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
-        longest = getattr(config.get_text_config(), "max_position_embeddings", None)
+        longest = _longest(config.get_text_config())
         sizes = window_and_stride(window, stride, longest, tokenized.prefix)
         windows = StrideWindows(tokenized.tokens, *sizes, tokenized.prefix)
         _require_rows(tokenized.tokens, config.get_text_config().vocab_size)
@@ -136,6 +137,14 @@ def load_pretrained(
     if torch.cuda.is_available():
         model.to("cuda")
     return LoadedPretrained(checkpoint, model, tokenized, windows)
+
+
+def _longest(config: Any) -> int | None:
+    """How many tokens a model can read at a time; None: any number."""
+    places: int | None = getattr(config, "max_position_embeddings", None)
+    if places is not None and re.search("roberta|camembert", config.model_type):
+        places -= config.pad_token_id + 1  # the first token's place comes after the padding's
+    return places
 
 
 def _require_rows(tokens: np.ndarray, num_rows: int) -> None:

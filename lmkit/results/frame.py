@@ -35,7 +35,7 @@ from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.results.labels import SOURCES
 from lmkit.runs.analysis_files import analyses_in
 from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
-from lmkit.runs.identity import leaves
+from lmkit.runs.identity import PATIENCE, leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
 from lmkit.runs.names import FINETUNE, RunNames
 from lmkit.runs.selection import select_folders
@@ -72,7 +72,6 @@ _RANKS = {
 }
 _RANK_FILE = re.compile(r"rank_test_log_probs_\d+")
 _ABOUT_A_FILE = ("schema_version", "kind")
-_PATIENCE = "lmkit.training.callbacks.stopping.Patience"
 _FAILED = 2  # times the median perplexity
 
 
@@ -206,7 +205,7 @@ def _finished(run: FinishedRun) -> Row:
     row |= ranks_of(spectrum)
     row |= flat(result.cost, "cost.")
     row |= flat(run.settings)
-    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", _PATIENCE)}
+    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", PATIENCE)}
     row |= flat(_mapping(config.get("data")), "data.")
     analyses, damaged = analyses_in(run.folder)
     for stem, content in analyses.items():

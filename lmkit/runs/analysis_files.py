@@ -11,7 +11,7 @@ run's.
 """
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -63,9 +63,16 @@ def _is_of(kind: str, stem: str) -> bool:
 
 
 def write_analysis(
-    run: RunFolder, stem: str, content: Mapping[str, Any], check: Check = unlocked
+    run: RunFolder,
+    stem: str,
+    content: Mapping[str, Any],
+    check: Check = unlocked,
+    first: Callable[[], object] = lambda: None,
 ) -> None:
     """Writes what was measured, replacing any earlier file.
+
+    Args:
+        first: writes what has to be there once the file is.
 
     Raises: UserError naming the file when it cannot be written, or `content` holds a number that is
         not finite; what `check` raises.
@@ -76,6 +83,7 @@ def write_analysis(
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
     make_folder(path.parent)
+    first()
     replace_bytes(path, data, check)
 
 

@@ -35,8 +35,15 @@ Measures = dict[str, Any]  # as returned by `lmkit.spectra.measures.SpectrumMeas
 def write_arrays(path: Path, arrays: Arrays, check: Check = unlocked) -> None:
     """Writes arrays, replacing any earlier file.
 
-    Raises: UserError naming the file when it cannot be written; what `check` raises.
+    Raises: UserError naming the file when it cannot be written, or an array holds objects, which
+        no reader loads; what `check` raises.
     """
+    objects = next((name for name, array in arrays.items() if array.dtype.hasobject), None)
+    if objects is not None:
+        raise UserError(
+            f"{path} is not written: the array {objects} holds objects of Python; numbers and "
+            f"np.array(texts, dtype=str) can be stored"
+        )
     archive = io.BytesIO()
     np.savez_compressed(archive, **arrays)  # type: ignore[arg-type]  # an option named as an array
     make_folder(path.parent)

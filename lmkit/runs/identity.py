@@ -56,7 +56,8 @@ _ONLOOKERS = (
     "pytorch_lightning.callbacks.RichProgressBar",
     "pytorch_lightning.callbacks.TQDMProgressBar",
 )
-_PATIENCE = "lmkit.training.callbacks.stopping.Patience"
+PATIENCE = "lmkit.training.callbacks.stopping.Patience"
+_FINDERS = tuple(f"hydra.utils.get_{kind}" for kind in ("class", "method", "object"))
 _OURS = "lmkit."  # IDENTITY_VERSION stands for the source of these classes
 _START = ("identity", "weights_sha256")  # of a run that starts from another's weights
 _DIGEST_LENGTH = 12
@@ -69,13 +70,19 @@ class RunIdentity(NamedTuple):
     digest: str
 
 
-def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> RunIdentity:
+def identity(
+    config: Mapping[str, Any],
+    data_sha256: str,
+    device_kind: str,
+    data_options: Mapping[str, Any] | None = None,
+) -> RunIdentity:
     """The identity of the run that `config` describes.
 
     Args:
         config: the composed configuration as plain mappings, lists and scalars.
         data_sha256: fingerprint of the corpus, which stands for `config["data"]`.
         device_kind: what computes, such as "cpu" or "cuda": sums differ from one to the other.
+        data_options: what else decides the data, of which the fingerprint says nothing.
 
     Raises: UserError naming the option that is missing, or not a number, text, list or mapping.
     """
@@ -98,12 +105,13 @@ def identity(config: Mapping[str, Any], data_sha256: str, device_kind: str) -> R
     }
     if callbacks:
         settings["callbacks"] = callbacks
+    if data_options:
+        settings["data"] = _canonical(data_options, "data")
     stopping = config["stopping"]
     is_given = isinstance(stopping, Mapping) and "finetuned_from" not in config  # which has its own
-    if is_given and stopping.get("_target_") != _PATIENCE:
+    if is_given and stopping.get("_target_") != PATIENCE:
         of_budget = [(name, config["patience"]) for name in ("epochs", "n")]
         rule = {key: v for key, v in stopping.items() if (key, v) not in of_budget}
-        rule.pop("min_delta", None)  # of the budget, too
         settings["stopping"] = _canonical(rule, "stopping")
     targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
     if here := next((target for target in sorted(targets) if target.startswith("__main__.")), None):
@@ -142,11 +150,11 @@ def _only_looks_on(section: object, option: str) -> bool:
 
 
 def foreign_targets(value: object) -> Iterator[str]:
-    """The classes from outside lmkit that are named within `value`."""
+    """The classes and functions from outside lmkit that are named within `value`."""
     if isinstance(value, Mapping):
         target = value.get("_target_")
-        if isinstance(target, str) and not target.startswith(_OURS):
-            yield target
+        named = [target, value.get("path") if target in _FINDERS else None]
+        yield from (name for name in named if isinstance(name, str) and name[:6] != _OURS)
         for inner in value.values():
             yield from foreign_targets(inner)
     elif isinstance(value, list | tuple):

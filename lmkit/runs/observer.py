@@ -1,6 +1,7 @@
 """The contract between a training run and loggers that follow more than its metrics."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Protocol, runtime_checkable
 
 from lmkit.runs.folder import RunFolder
@@ -33,14 +34,18 @@ class RunObserver(Protocol):
 
 
 def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> None:
-    """Tells the observers among `loggers` of an event.
-
-    Whatever an observer raises is reported in one line, and the run continues.
-    """
+    """Tells the observers among `loggers` of an event; if one fails, the run goes on."""
     for logger in loggers:
         if isinstance(logger, RunObserver):
-            try:
+            with going_on(logger):
                 event(logger)
-            except Exception as error:  # an observer's failure must not end the run
-                reason = " ".join(str(error).split())
-                print(f"{type(logger).__name__} failed, the run continues: {reason}", flush=True)
+
+
+@contextmanager
+def going_on(logger: object) -> Iterator[None]:
+    """Whatever a logger raises within is reported in one line, and the run continues."""
+    try:
+        yield
+    except Exception as error:  # a logger's failure must not end the run
+        reason = " ".join(str(error).split())
+        print(f"{type(logger).__name__} failed, the run continues: {reason}", flush=True)

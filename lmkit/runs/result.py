@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from lmkit.runs.atomic import Check, publish, unlocked
 from lmkit.runs.checksums import checked_json
+from lmkit.runs.identity import PATIENCE
 
 SCHEMA_VERSION = 2
 
@@ -33,7 +34,8 @@ class Budget(NamedTuple):
     def of(cls, config: Mapping[str, Any]) -> Budget:
         """That of a composed configuration."""
         stopping = config["stopping"] if isinstance(config["stopping"], Mapping) else {}
-        return cls(config["max_epochs"], config["patience"], stopping.get("min_delta", 0.0))
+        of_patience = stopping if stopping.get("_target_") == PATIENCE else {}  # another rule's own
+        return cls(config["max_epochs"], config["patience"], of_patience.get("min_delta", 0.0))
 
     def suffices_for(self, budget: Budget) -> bool:
         """Whether a run may train at least as long as within `budget`."""

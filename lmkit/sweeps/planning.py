@@ -51,6 +51,10 @@ def plan(
     name = str(config.sweep.name or config.hydra.runtime.choices.get(GROUP) or "multirun")
     require_name(name)
     require_count("sweep.retries", config.sweep.retries, 0)
+    if config.hydra.job.chdir:
+        raise UserError("hydra.job.chdir=true is for no sweep: it looks for its runs in one place")
+    if config.hydra.job.env_set:
+        raise UserError("hydra.job.env_set reaches no point of a sweep: set variables before it")
     lines = [tuple(reader.implied(line)) for line in lines]
     labels, console = labels_of(lines), tables.console()
     console.print(f"{name}: {counted(len(lines), 'run')}; checking them", highlight=False)

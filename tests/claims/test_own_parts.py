@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import lmkit as package
+from lmkit.analyses.base import measured
 from lmkit.cli.command_line import CONFIGS
 from lmkit.errors.user_error import UserError
 from lmkit.results.frame import head_options
@@ -245,7 +246,7 @@ from lmkit.heads.head import Head
 class Valued(nn.Module):
     def __init__(self):
         super().__init__()
-        self.scale = torch.linspace(1, 2, 3)[1].item()
+        self.scale = torch.full((1,), 1.5).item()
 
     def forward(self, logits):
         return logits * self.scale
@@ -296,6 +297,108 @@ def test_a_rate_that_a_callback_changes_is_that_of_the_step(lmkit, runs, tmp_pat
 
     halved, plain = map(rates, runs())
     assert halved == [plain[0], plain[1] / 2]
+
+
+RULES = """
+import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.loggers.logger import DummyLogger
+
+from lmkit.data.corpus import TextCorpus
+from lmkit.training.callbacks.stopping import Stopping
+
+
+class Gain(Stopping):
+    def __init__(self, min_delta):
+        super().__init__()
+        self.min_delta = min_delta
+
+    @property
+    def exhausted(self):
+        return len(self.history) > 1 and self.history[-2] - self.history[-1] < self.min_delta
+
+
+class Bare(Stopping):
+    exhausted = False
+
+    def __init__(self):
+        pass
+
+
+class Lower(TextCorpus):
+    def __init__(self, *arguments, lower=True, **options):
+        super().__init__(*arguments, **options)
+        self.lower = lower
+
+    def load(self, vocabulary=None):
+        splits = super().load(vocabulary)
+        splits.train[:] //= 1 + self.lower
+        return splits
+
+
+class Closed(DummyLogger):
+    def log_metrics(self, *arguments, **options):
+        if self.is_closed:
+            raise ValueError("I/O on a closed file")
+
+    is_closed = False
+
+    def finalize(self, status):
+        self.is_closed = True
+
+
+class Counting(pl.Callback):
+    def state_dict(self):
+        return {"count": 1}
+"""
+
+
+def test_an_own_rules_options_are_of_the_runs_identity(lmkit, runs, refused, tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    line = ("train", *without("max_epochs="), "max_epochs=4", "stopping._target_=rules.Gain")
+    for least in ("1000", "-1000"):
+        lmkit(*line, f"stopping.min_delta={least}")
+    assert sorted(run.read_result().budget.epochs for run in runs()) == [2, 4]
+    assert refused("train", *TINY, "stopping._target_=rules.Bare", "~stopping.min_delta") == (
+        "stopping._target_=rules.Bare must call super().__init__()"
+    )
+
+
+def test_an_own_corpuss_options_are_of_the_runs_identity(lmkit, runs, tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text("a b c d a b\n" * 200)
+    line = ("train", *without("data."), "data=text", "data.root=.", "data._target_=rules.Lower")
+    for lower in ("true", "false"):
+        lmkit(*line, f"+data.lower={lower}")
+    lmkit(*line)  # by default
+    assert len({run.read_result().metrics["test_ppl"] for run in runs()}) == len(runs()) == 2
+
+
+def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, capsys, tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    to_csv = "{_target_: pytorch_lightning.loggers.CSVLogger, save_dir: ., name: mine}"
+    own = ("+logger.closed._target_=rules.Closed", f"+logger.mine={to_csv}")
+    lmkit("train", *TINY, *own)
+    assert run().state() == "finished"
+    assert "Closed failed, the run continues: I/O on a closed file" in capsys.readouterr().out
+    rows = listed(tmp_path / "mine" / "version_0" / "metrics.csv")
+    assert float(rows[-1]["test/ppl"]) == run().read_result().metrics["test_ppl"]
+
+
+def test_two_callbacks_that_save_under_one_name_are_refused(refused, tmp_path):
+    (tmp_path / "rules.py").write_text(RULES)
+    both = [f"+callbacks.{name}._target_=rules.Counting" for name in ("one", "two")]
+    assert refused("train", *TINY, *both) == (
+        "callbacks: Found more than one stateful callback of type `Counting`: give each a "
+        "state_key of its own"
+    )
+
+
+@pytest.mark.parametrize("option", ["hydra.job.chdir=true", "+hydra.job.env_set.MINE=1"])
+def test_what_would_not_reach_a_sweeps_points_is_refused(refused, option):
+    name = option.lstrip("+").partition("=")[0].removesuffix(".MINE")
+    assert refused("train", *TINY, "seed=1,2", "--multirun", option).startswith(name)
 
 
 def test_a_mixture_that_does_not_set_its_sizes_is_one_line(refused, tmp_path):
@@ -409,3 +512,57 @@ def test_what_an_analysis_cannot_take_is_one_line(refused, tmp_path):
     configs.write_text(ANALYSIS_YAML.replace("own_analyses.Longest", "types.SimpleNamespace"))
     expected = "_target_=types.SimpleNamespace must be a lmkit.analyses.base.Analysis, but makes"
     assert expected in refused("longest", *OWN, f"run={KEPT}")
+
+
+ODD = """
+import numpy as np
+from lmkit.analyses.base import Analysis, Record, Recorded
+
+
+class Pairs(Record):
+    pair: tuple[int, float]
+    by_size: dict[int, float]
+
+
+class Averaged(Record):
+    averaged: int
+
+
+class Longest(Analysis):
+    name, record, title = "longest", Pairs, "Odd values"
+
+    def __init__(self, *, letters):
+        self.letters = letters
+
+    def measure(self, subject):
+        if self.letters == 7:
+            return Recorded(Averaged(averaged=1))
+        texts = np.array(["a"], dtype=object if self.letters == 8 else str)
+        ratio = 1 / 3 if self.letters != 9 else float("nan")
+        return Recorded(Pairs(pair=(1, ratio), by_size={2: 0.5}), {"texts": texts[: self.letters]})
+
+    def variant(self, record):
+        return "a/b" if self.letters == 6 else ""
+"""
+
+
+@pytest.mark.usefixtures("own_analysis")
+def test_a_measurement_is_stored_whole_and_as_it_is_read_or_not_at_all(
+    lmkit, three, refused, tmp_path
+):
+    (tmp_path / "own_analyses.py").write_text(ODD)
+    run = three[0]
+    line = ("longest", *OWN, f"run={run.path}")
+    lmkit(*line, "letters=1")
+    before = {path.name: path.read_bytes() for path in run.analysis.iterdir()}
+    for letters, expected in {
+        6: "variant() of longest gives 'a/b', part of no file's name",
+        7: "Averaged.averaged needs another name: each file has one of that name",
+        8: "longest.npz is not written: the array texts holds objects of Python",
+        9: "longest.json is not written: a number in it is not finite",
+    }.items():
+        assert expected in refused(*line, f"letters={letters}")
+    assert {path.name: path.read_bytes() for path in run.analysis.iterdir()} == before
+    ((_, stored),) = measured(run, importlib.import_module("own_analyses").Longest, "mine")
+    assert (stored.record.pair, stored.record.by_size) == ((1, 1 / 3), {2: 0.5})
+    assert stored.arrays["texts"].tolist() == ["a"]

@@ -313,7 +313,7 @@ def test_points_that_diverge_are_counted_and_the_best_of_the_others_is_taken(
     assert found["search_diverged"] == 1
     for words, message in (
         ((*search, "method.lr_grid=[1e30]"), "is finite at none of the 1 points of the search"),
-        ((*line, "method.lr=1e30"), "the test perplexity of method=dynamic lr=1e+30, decay"),
+        ((*line, "method.lr=1e30"), "the test perplexity of method=dynamic lr=1e+30 decay"),
     ):
         assert message in refused(*words)
     assert written(tiny_run, "evaluate_dynamic_test") == found

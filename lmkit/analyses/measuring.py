@@ -124,6 +124,7 @@ def _pretrained_facts(
     weights = getattr(loaded.model.body.config, "_commit_hash", None)  # on the hub
     if checkpoint.is_local:
         weights = files_sha256(checkpoint.place)
+    tokens = f"{loaded.text.tokenizer.json} {loaded.text.prefix}"  # of whichever files
     return {
         "split": source.text_name,
         "pretrained": {
@@ -131,6 +132,7 @@ def _pretrained_facts(
             "revision": checkpoint.revision,
             "is_local": checkpoint.is_local,
             "weights": weights,
+            "tokenizer": hashlib.sha256(tokens.encode()).hexdigest(),
             "family": checkpoint.family,
             "step": checkpoint.step,
             "class": type(loaded.model.body).__name__,
@@ -177,6 +179,8 @@ def _other_model(
     weights, known = loaded["weights"], model.get("weights")
     if None not in (weights, known) and known != weights:
         return f"{'other weights at' if checkpoint.is_local else 'another commit of'} {other}"
+    if model.get("tokenizer") not in (None, loaded["tokenizer"]):
+        return f"{other} with another tokenizer"
     before, now = _windows(model), _windows(loaded)
     return f"{other} with {before}, not with {now}" if before != now else None
 

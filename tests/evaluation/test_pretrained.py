@@ -26,7 +26,7 @@ from lmkit.pretrained.source import find_checkpoints
 from lmkit.pretrained.windows import StrideWindows, TokenizedText
 from lmkit.runs.array_files import read_arrays
 from lmkit.runs.checksums import checked_json, parse_json
-from tests.pretrained_models import TEXT, make_tokenizer
+from tests.pretrained_models import SIZES, TEXT, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
 WINDOW, STRIDE, CONTEXTS = 24, 10, 300
@@ -491,6 +491,17 @@ def test_other_windows_need_a_folder_of_their_own(models, here, lmkit, refused):
 
 
 @pytest.mark.usefixtures("undrawn")
+def test_a_window_has_no_place_that_positions_skip(models, here, lmkit):
+    """The first token's is two after RoBERTa's padding, which has number 1."""
+    sizes = SIZES | {"max_position_embeddings": 34, "vocab_size": 304, "is_decoder": True}
+    model = transformers.RobertaForCausalLM(transformers.RobertaConfig(**sizes))
+    model.save_pretrained(here / "roberta")
+    make_tokenizer(TEXT).save_pretrained(here / "roberta")
+    lmkit("rank", "hf=roberta", f"text={models / 'text.txt'}", "contexts=100")
+    (file,) = (here / "pretrained/roberta/analysis").glob("rank*.json")
+    assert parse_json(file.read_bytes())["pretrained"]["window"] == 32
+
+
 def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
     models, here, lmkit, refused, monkeypatch
 ):
@@ -515,12 +526,16 @@ def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
     save_file(weights, file, {"format": "pt"})
     line = ("truncation", "hf=b/final/final", text, "contexts=20")
     assert refused(*line).startswith("pretrained/final holds what was measured of other weights at")
-    for changed in ({"weights": None}, {"hf": "someone/final", "is_local": False}):
+    other_words = {"weights": None, "tokenizer": "another"}
+    no_words = {"tokenizer": None}
+    for changed in (other_words, no_words, {"hf": "someone/final", "is_local": False}):
         for found in (here / "pretrained/final/analysis").glob("*.json"):
             stored = parse_json(found.read_bytes())
             stored["pretrained"] |= changed
             found.write_bytes(checked_json(stored))
-        if "weights" in changed:  # which are not known
+        if changed is other_words:
+            assert "final with another tokenizer: give" in refused(*line)
+        if changed is no_words:  # nor weights are known
             lmkit(*line)
     assert refused(*line).startswith("pretrained/final holds what was measured of someone/final: ")
 

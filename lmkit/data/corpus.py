@@ -194,6 +194,7 @@ class TextCorpus(Corpus):
             self.display_name += f", {kind}"
             self.short_name += f" {kind}"
         self._made: Subwords | None = None  # once it is needed, or restored
+        self._restored: str | None = None
         self.files = TextFiles(self.root, self.folder, self.field, self.held_out)
 
     def fingerprint(self) -> str:
@@ -211,10 +212,7 @@ class TextCorpus(Corpus):
             vocabulary = "\n".join(self._subwords().vocabulary)
             digest.update(hashlib.sha256(f"byte pairs\n{vocabulary}".encode()).digest())
         elif self.tokenizer == "hf":
-            from lmkit.data.subwords import saved_file  # whose library words need not wait for
-
-            assert self.tokenizer_of is not None
-            sha256 = hashlib.sha256(saved_file(self.tokenizer_of)).hexdigest()
+            sha256 = hashlib.sha256(self._tokenizer_file()).hexdigest()
             digest.update(f"tokenizer {sha256}".encode())
         return digest.hexdigest()
 
@@ -246,10 +244,25 @@ class TextCorpus(Corpus):
         num_words = len(words_of(text)) - 1
         return TextSize(hashlib.sha256(whole).hexdigest(), num_words, len(whole), pieces)
 
+    def _tokenizer_file(self) -> bytes:
+        """The file in `tokenizer_of`, or what a finished run keeps of it where that is gone."""
+        from lmkit.data.subwords import saved_file  # whose library words need not wait for
+
+        assert self.tokenizer_of is not None
+        try:
+            return saved_file(self.tokenizer_of)
+        except UserError:
+            if self._restored is None:
+                raise
+            return self._restored.encode()
+
     def tokenizer_json(self) -> str | None:
-        return None if self.tokenizer == "spaces" else self._subwords().json
+        if self.tokenizer == "spaces":
+            return None
+        return self._subwords().json if self.tokenizer == "bpe" else self._tokenizer_file().decode()
 
     def restore_tokenizer(self, json: str | None) -> None:
+        self._restored = json
         if json is not None:
             from lmkit.data.subwords import BytePairs, Subwords
 

@@ -210,6 +210,21 @@ def test_saved_byte_pairs_cut_as_they_do(tmp_path, folder, toy_text, train_token
         saved.load(theirs.vocabulary[:-1])
 
 
+def test_a_finished_run_needs_the_folder_of_its_tokenizer_no_more(tmp_path, folder):
+    place = save(tokenizers.Tokenizer.from_str(pairs_in(folder).tokenizer_json()), tmp_path / "a")
+    corpus = saved_in(folder, place)
+    kept, before, vocabulary = corpus.tokenizer_json(), corpus.fingerprint(), corpus.load()[0]
+    place.rename(tmp_path / "b")
+    later = saved_in(folder, place)
+    with pytest.raises(UserError, match=r"has no tokenizer\.json"):
+        later.fingerprint()
+    later.restore_tokenizer(kept)
+    assert later.fingerprint() == before
+    assert later.load(vocabulary).vocabulary == vocabulary
+    write(folder, test=ODD)
+    assert later.fingerprint() != before
+
+
 def test_saved_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)

@@ -7,6 +7,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import NamedTuple
 
+from hydra.core.global_hydra import GlobalHydra
+
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.quantities import rough_duration
 from lmkit.presentation.tables import counted
@@ -54,7 +56,8 @@ def plan_sweep(step: SweepStep, wanted: Reproduction, of_file: Axes) -> PlannedS
     options = of_size | step.training | dict(leaves(wanted.training))
     changed = axes.as_overrides("training", options)
     settings = [*changed, f"runs_dir={as_value(wanted.runs_dir)}"]
-    every = axes.expand(params, parts, axes.run_overrides(settings))
+    loader = GlobalHydra.instance().config_loader()
+    every = axes.expand(params, parts, axes.run_overrides(settings), loader)
     size, seed = options.get("sweep.sample"), options.get("sweep.sample_seed", 1)
     lines = [every[i] for i in axes.sample(len(every), size, seed)]
     name = str(options.get("sweep.name", step.sweep))

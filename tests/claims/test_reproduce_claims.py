@@ -34,7 +34,7 @@ SWEEP = """\
 hydra:
   mode: MULTIRUN
   sweeper:
-    params: {experiment: toy, seed: "1,2"}
+    params: {experiment: glob(toy), seed: "1,2"}
 """
 REPRODUCTION = """\
 # @package _global_
@@ -200,7 +200,7 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
 def test_runs_of_one_name_are_finetuned_one_by_one(lmkit, refused, capsys):
     file, every = Path("my_conf/multirun_sweeps/two.yaml"), "finetunings=[{runs: '*'}]"
     params = '{experiment: toy, name: mine, optimizer.lr: "1,2", seed: "1,2"}'
-    file.write_text(SWEEP.replace('{experiment: toy, seed: "1,2"}', params))
+    file.write_text(SWEEP.replace('{experiment: glob(toy), seed: "1,2"}', params))
     lmkit(*LINE, every, "dry_run=true")
     lines = [each for each in capsys.readouterr().out.splitlines() if "lmkit finetune" in each]
     assert len(set(lines)) == 4

@@ -126,7 +126,7 @@ def require_choice(option: str, value: object, choices: Sequence[str]) -> None:
 def require_folder(option: str, value: object) -> None:
     """Raises UserError unless `value` is the text of a folder, or of one that can be made."""
     require_text(option, value)
-    if "\udc80" <= max(str(value), default="") <= "\udcff":  # as Python reads other bytes
+    if any("\udc80" <= sign <= "\udcff" for sign in str(value)):  # as Python reads other bytes
         raise UserError(f"{option} must be the name of a folder in UTF-8, but is {value!a}")
     path = Path(str(value))
     # a name that is too long is not there for os.path

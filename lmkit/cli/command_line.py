@@ -127,8 +127,7 @@ def run_named(
     if arguments[:1] == ["-sc"]:
         return complete(names, run)
     if not arguments or "=" in arguments[0] or arguments[0].startswith("-"):
-        arguments = options_first(arguments)
-        line = takewhile(lambda each: not each.startswith("-"), arguments)
+        line = takewhile(lambda each: not each.startswith("-"), options_first(arguments))
         first = next((each for each in line if "=" not in each), None)
         if first is None:
             return show_all()

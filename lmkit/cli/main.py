@@ -60,7 +60,7 @@ def _main() -> None:
     arguments = sys.argv[1:]
     if arguments[:1] == ["-sc"]:
         if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function
-            return _run("train", arguments)
+            return _run("train", arguments, program="lmkit")
         return complete(_commands(), lambda name: _complete(name, arguments))
     if not arguments or arguments[0] in ("-h", "--help", "help"):
         print(USAGE + listed(_commands()))
@@ -88,8 +88,8 @@ def _complete(name: str, arguments: Sequence[str]) -> None:
         _run(name, arguments)
 
 
-def _run(name: str, arguments: Sequence[str]) -> None:
-    sys.argv = [f"lmkit {name}", *arguments]
+def _run(name: str, arguments: Sequence[str], program: str = "") -> None:
+    sys.argv = [program or f"lmkit {name}", *arguments]
     if _modules(name):
         importlib.import_module(f"lmkit.cli.{name}").main()
     else:

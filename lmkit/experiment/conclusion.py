@@ -35,7 +35,6 @@ from lmkit.runs.provenance import provenance
 from lmkit.runs.quoting import as_value, typed
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
 from lmkit.spectra.measures import SpectrumMeasures, numbers
-from lmkit.training.callbacks.cost import peak_memory_mib
 from lmkit.training.checkpoint_files import load_checkpoint
 
 if TYPE_CHECKING:  # it makes the `Conclusion`
@@ -169,11 +168,14 @@ def _truth(language: ToyLanguage) -> Metrics:
 
 
 def _cost(trained: RunObjects) -> dict[str, Any]:
-    rows = trained.run.metrics.read()
-    seconds = [row["seconds_per_epoch"] for row in rows if "seconds_per_epoch" in row]
+    rows = trained.run.metrics.read()  # of training: what is measured since took memory too
+    seconds, memory = (
+        [row[name] for row in rows if name in row]
+        for name in ("seconds_per_epoch", "peak_memory_mib")
+    )
     return {
         "seconds_per_epoch": statistics.median(seconds) if seconds else None,
-        "peak_memory_mib": peak_memory_mib(trained.model.device),
+        "peak_memory_mib": max(memory, default=None),
         "parameters": sum(p.numel() for p in trainable(trained.model).values()),
     }
 

@@ -70,8 +70,8 @@ def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     for column, what in (("test_tokens", "test contexts"), ("words", "words")):
         if column in both and both[column].nunique() > 1:
             found.append(f"Warning: not all runs counted the same {what}: do not compare them")
-    if (both.get("code.commit", pd.Series(dtype=str)).nunique(dropna=False)) > 1:
-        found.append("their code is of different commits")
+    if both.get("code.sha256", pd.Series(dtype=str)).nunique(dropna=False) > 1:
+        found.append("their code differs")
     return found
 
 

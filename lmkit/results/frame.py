@@ -12,7 +12,7 @@
     data.train_tokens                the options of its corpus
     logits.rank                      a field of `analysis/logits.json`, whatever measured it
     evaluate@other.ppl               the same, measured on another text than the run's own
-    code.commit, code.has_changed    what computed it
+    code.sha256, code.has_changed    what computed it
 
 The index is the name of the run's folder. A value that a run lacks is missing in its row.
 """
@@ -217,6 +217,7 @@ def _finished(run: FinishedRun) -> Row:
     provenance = result.provenance
     git = _mapping(provenance.get("git"))
     return row | {
+        "code.sha256": provenance.get("code_sha256"),
         "code.commit": git.get("commit"),
         "code.dirty": git.get("dirty"),
         "code.has_changed": run.code_has_changed(),

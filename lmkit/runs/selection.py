@@ -279,6 +279,8 @@ def _nothing_at(place: str, runs_dir: str) -> str:
     if _FILTER.match(f" {place}"):
         return f"a filter stands with its runs in quotes, as in 'runs {place}'"
     sweeps = Path(runs_dir, "sweeps")
+    if os.path.isfile(sweeps / place / MANIFEST):  # a name that is too long is not there
+        return "that sweep has no points"
     names = sorted(path.parent.name for path in sweeps.glob(f"*/{MANIFEST}"))
     around = Path(place).parent
     if os.path.isdir(around):

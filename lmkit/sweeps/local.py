@@ -152,5 +152,5 @@ class Watched:
                 self._bars[run] = self._progress.add_task("", total=standing.point.max_epochs)
             label, valid = escape(standing.point.label), standing.valid_ppl
             words = label if valid is None else f"{label}, valid {valid:.2f}"
-            done = standing.epoch or 0
+            done = standing.epochs_done
             self._progress.update(self._bars[run], description=words, completed=done)

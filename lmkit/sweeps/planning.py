@@ -22,6 +22,7 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
+from lmkit.runs.retention import require_last
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
@@ -138,6 +139,8 @@ def _checked(
                 folder = reader.run_folder(each, has_gpu)
                 if folder.finished_within(Budget.of(each)):
                     runs[i] = folder.path.name
+                else:
+                    require_last(folder)
             except UserError as wrong:
                 raise _point_error(i, labels[i], str(wrong)) from None
     left = [i for i in range(len(configs)) if i not in runs]

@@ -106,8 +106,8 @@ class HeadModule(pl.LightningModule, Predictor):
         if is_logged or not loss.is_cuda:
             self._check_losses()
         if is_logged:
-            lr = self.trainer.optimizers[0].param_groups[0]["lr"]  # a callback may have changed it
-            self.window_metrics = {"train/nll": nll.detach(), "train/lr": lr * self._lr_scale}
+            lr = self.trainer.optimizers[0].param_groups[0]["lr"]  # within a step: that of the step
+            self.window_metrics = {"train/nll": nll.detach(), "train/lr": lr}
             ranges = self.head.logit_range(hidden_TBD.detach())
             self.window_metrics |= {f"range/{name}": value for name, value in ranges.items()}
 

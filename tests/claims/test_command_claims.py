@@ -96,6 +96,12 @@ def test_completion_knows_commands_options_choices_and_folders_and_prints_nothin
     assert (sorted(printed.out.split()), printed.err) == (sorted(expected.split()), "")
 
 
+def test_completion_is_of_this_program_alone(lmkit, capfd, monkeypatch):
+    monkeypatch.delenv("COMP_LINE", raising=False)
+    lmkit("-sc", "install=bash")
+    assert capfd.readouterr().out.rstrip().endswith("-F hydra_bash_completion lmkit")
+
+
 @pytest.fixture
 def unread() -> Iterator[int]:
     """The descriptor of a pipe that nobody reads."""

@@ -69,10 +69,12 @@ def test_options_that_differ_are_told(lmkit, tmp_path, make_run, capsys):
         run = make_run(tmp_path / "a", 1, options={"optimizer.lr": rate})
         change(run, "identity.json", lambda c: c["settings"]["trunk"].pop("embedding_noise"))
         change(run, "identity.json", lambda c: c["settings"].update(device_kind="cuda"))
+        change(run, "result.json", lambda c: c["provenance"].update(code_sha256="ab"))
     make_run(tmp_path / "b", 2, options={"optimizer.lr": 10, "trunk.embedding_noise": 0.1})
     lmkit("compare", "a=a", "b=b")
     printed = capsys.readouterr().out
     assert "trunk.embedding_noise: a 0; b 0.1" in printed
+    assert "their code differs" in printed
     assert "optimizer.lr: a 5, 10, 20; b 10" in printed
     assert "device_kind: a cuda; b cpu" in printed
 

@@ -292,10 +292,11 @@ def test_a_rate_that_a_callback_changes_is_that_of_the_step(lmkit, runs, tmp_pat
     lmkit("train", *TINY, "name=halved", "+callbacks.halved._target_=picky.Halved")
 
     def rates(run: RunFolder) -> list[float]:
-        """At the first step of each epoch, scaled by the length of its window."""
+        """At the first step of each epoch, whose windows have 17 and 10 of 20 tokens."""
         return [row["train/lr"] for row in MetricsFile(run.metrics).read() if "train/lr" in row]
 
     halved, plain = map(rates, runs())
+    assert plain == [pytest.approx(5 * 17 / 20), pytest.approx(5 * 10 / 20)]
     assert halved == [plain[0], plain[1] / 2]
 
 

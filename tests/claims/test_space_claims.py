@@ -44,6 +44,8 @@ def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, refused, three, p
     before = contents(run.path)
     message = refused(*line, "max_epochs=3")
     assert "cannot resume: the run has kept only best.ckpt (keep=best)" in message
+    planned = refused(*line, "max_epochs=3", "--multirun", "dry_run=true")
+    assert re.match(r"point 1 .*cannot resume: the run has kept only best\.ckpt", planned)
     assert contents(run.path) == before
     said = printed(*line, "keep=none")
     assert "keep=none: best.ckpt removed" in said

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.runs.sweep_folder import Manifest, SweepFolder
 from tests.tiny import TINY, without
 
 SWEEP = ("--multirun", *TINY, "sweep.name=mine")
@@ -262,3 +262,12 @@ def test_a_file_of_ones_own_is_a_sweep_by_its_name(printed, tmp_path):
     assert not any("progress_bar" in each for each in manifest.points[0].overrides)
     sample = ("seed=2,3,4", "sweep.sample=2", "dry_run=true")
     assert "2 runs: 2 new" in printed("train", *line, *sample)
+
+
+def test_a_sweep_without_points_is_one_and_its_folder_may_have_any_letters(
+    lmkit, printed, refused, tmp_path
+):
+    SweepFolder.of(Manifest("mine", "r ü", str(tmp_path), 0, [])).save()
+    for line in (("status", "mine", "runs_dir=r ü"), ("runs_dir=r ü", "status", "mine")):
+        assert "0 runs" in printed("sweep", *line)
+    assert refused("runs", "mine", "runs_dir=r ü").endswith("that sweep has no points")

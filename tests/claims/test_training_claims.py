@@ -9,6 +9,7 @@ import torch
 
 import lmkit as package
 from lmkit.errors.user_error import UserError
+from lmkit.runs.metrics import MetricsFile
 from tests.pages import write_shown_files
 from tests.tiny import TINY, without
 
@@ -166,3 +167,11 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     heads.unlink()
     line = ("evaluate", f"run={path}", "changed_code=true")
     assert "heads.Cube, by which the run was trained, is not found from here" in refused(*line)
+
+
+def test_the_memory_of_a_run_is_that_of_its_training(three):
+    """And not of its spectra on test, which differ from head to head."""
+    for run in three:
+        rows = MetricsFile(run.metrics).read()
+        most = max(row["peak_memory_mib"] for row in rows if "peak_memory_mib" in row)
+        assert run.read_result().cost["peak_memory_mib"] == pytest.approx(most)

@@ -26,7 +26,9 @@ def test_each_run_under_way_has_a_bar_of_its_epochs_until_it_ends(sweep_of):
     with RunLock(running.lock):
         watched.look()
         assert [task.description for task in progress.tasks] == ["mine", "1 ok \\[x]"]
-        MetricsFile(running.metrics).append(5, 3, {"valid/ppl": 90.5})
+        metrics = MetricsFile(running.metrics)
+        metrics.append(5, 3, {"valid/ppl": 90.5})
+        metrics.append(6, 4, {"train/nll": 4.5})  # in its last epoch
         watched.look()
         whole, under_way = progress.tasks
     assert (whole.completed, whole.total) == (1, 3)

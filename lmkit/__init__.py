@@ -36,7 +36,7 @@ def __getattr__(name: str) -> Any:
 
         return train
     if name == "results":
-        import lmkit.results.frame  # which lets its package be called
+        import lmkit.results  # which can be called
 
         return lmkit.results
     if name == "__version__":

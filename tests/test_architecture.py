@@ -151,9 +151,11 @@ def test_quick_modules_do_not_import_torch():
     assert out.splitlines() == modules
 
 
-# the whole package's own is left out: it sets what PyTorch must be told before its first tensor
+# two are left out: the whole package's own sets what PyTorch must be told before its first tensor,
+# and `lmkit.results` can be called, whichever of its modules was imported first
 def test_packages_hold_documentation_alone():
     contents = {path: ast.parse(path.read_text()).body for path in PACKAGE.glob("*/**/__init__.py")}
+    del contents[PACKAGE / "results" / "__init__.py"]
     kinds = {path: [type(node) for node in content] for path, content in contents.items()}
     assert {path: found for path, found in kinds.items() if found != [ast.Expr]} == {}
 

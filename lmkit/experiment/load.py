@@ -99,7 +99,8 @@ def changed_classes(
 def restored_model(content: Mapping[str, Any]) -> tuple[HeadModule, bool]:
     """A checkpoint's model with its evaluated weights, and whether these are averages."""
     config, num_words = content["lmkit"]["config"], len(content["lmkit"]["vocabulary"])
-    model = make_model(config, torch.zeros(num_words, dtype=torch.long))
+    with torch.random.fork_rng(devices=[]):  # the weights that are drawn are none that stay
+        model = make_model(config, torch.zeros(num_words, dtype=torch.long))
     return model, load_evaluated_weights(model, content)
 
 

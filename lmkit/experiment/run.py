@@ -71,11 +71,12 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
     require_last(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
+    from lmkit.experiment.caller import alone_in_process
     from lmkit.experiment.conclusion import origin
     from lmkit.experiment.objects import make_objects
 
     made_by = origin(defined)  # now: the code may change while this process trains
-    with whether_read_or_not(), StopSignals() as signals:
+    with alone_in_process(), whether_read_or_not(), StopSignals() as signals:
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
         lock = RunLock(folder.lock)
         made = make_objects(defined, lock.check, signals, after_epoch)

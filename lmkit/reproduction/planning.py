@@ -110,7 +110,7 @@ def commands(
 
 
 def in_words(command: PlannedCommand, runs_dir: str) -> str:
-    """`66 runs; about 3 d in all` by finished runs of the same names; "" without runs."""
+    """`66 runs; about 3 d of training` by finished runs of the same names; "" without runs."""
     if not command.trains:
         return ""
     seconds = {name: _usual_seconds(runs_dir, name) for name in dict.fromkeys(command.trains)}
@@ -120,7 +120,9 @@ def in_words(command: PlannedCommand, runs_dir: str) -> str:
         return f"{runs}; no estimate: none of that name has finished"
     unknown = len(command.trains) - len(known)
     more = f" and {unknown:,} of unknown time" if unknown else ""
-    return f"{runs}; about {rough_duration(sum(known))}{more} in all, by runs that have finished"
+    return (
+        f"{runs}; about {rough_duration(sum(known))}{more} of training, by runs that have finished"
+    )
 
 
 def _usual_seconds(runs_dir: str, name: str) -> float | None:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import UserError, require_count
 
 
 class TextInterval(NamedTuple):
@@ -41,6 +41,8 @@ def over_texts(
 
     Raises: UserError when the tokens are not the same number, or make fewer than two blocks.
     """
+    require_count("block", block)
+    require_count("draws", draws)
     a_N, b_N = (np.atleast_2d(nll).mean(axis=0, dtype=np.float64) for nll in (nll_a_SN, nll_b_SN))
     if len(a_N) != len(b_N):
         raise UserError(f"losses of {len(a_N):,} and of {len(b_N):,} tokens are not of one text")

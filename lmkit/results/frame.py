@@ -21,11 +21,9 @@ from __future__ import annotations
 
 import json
 import re
-import sys
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -328,12 +326,3 @@ def flat(options: Mapping[str, Any], prefix: str = "") -> Row:
 
 def _mapping(value: object) -> Mapping[str, Any]:
     return value if isinstance(value, Mapping) else {}
-
-
-class _Results(ModuleType):
-    """`lmkit.results("runs")` calls the package, which has the name of the function."""
-
-    __call__ = staticmethod(results)
-
-
-sys.modules["lmkit.results"].__class__ = _Results

@@ -113,19 +113,24 @@ def identity(
         of_budget = [(name, config["patience"]) for name in ("epochs", "n")]
         rule = {key: v for key, v in stopping.items() if (key, v) not in of_budget}
         settings["stopping"] = _canonical(rule, "stopping")
-    targets = {*foreign_targets(settings), *foreign_targets(config["data"])}
+    sources = _sources({*foreign_targets(settings), *foreign_targets(config["data"])})
+    if sources:
+        settings["sources"] = sources
+    if "finetuned_from" in config:
+        settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
+    text = json.dumps(without_defaults(settings), sort_keys=True, separators=(",", ":"))
+    return RunIdentity(settings, hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH])
+
+
+def _sources(targets: set[str]) -> dict[str, object]:
+    """The hashes of the files of classes that have one."""
     if here := next((target for target in sorted(targets) if target.startswith("__main__.")), None):
         raise UserError(
             f"{here} is in the running program, where no other process finds it: put it into a "
             f"file of its own"
         )
-    sources = {target: source_sha256(target) for target in sorted(targets)}
-    if any(sources.values()):
-        settings["sources"] = {target: sha for target, sha in sources.items() if sha is not None}
-    if "finetuned_from" in config:
-        settings["finetuned_from"] = {key: config["finetuned_from"][key] for key in _START}
-    text = json.dumps(without_defaults(settings), sort_keys=True, separators=(",", ":"))
-    return RunIdentity(settings, hashlib.sha256(text.encode()).hexdigest()[:_DIGEST_LENGTH])
+    hashes = {target: source_sha256(target) for target in sorted(targets)}
+    return {target: sha for target, sha in hashes.items() if sha is not None}
 
 
 def without_defaults(value: Any) -> Any:

@@ -33,7 +33,7 @@ class RunNames(NamedTuple):
     family: str  # the head as an option names it: "softmax", "gss", "mos_lms_plif"
     place: tuple[int, ...]  # of its head, mixture and transform
     trunk: str  # "AWD-LSTM"
-    trigger: str  # "ET 200", "NT 5", "SGD"
+    trigger: str  # "ET 200", "NT 5", "ASGD"
     corpus: str  # "Penn Treebank"
     corpus_short: str  # "PTB"
 

@@ -106,8 +106,7 @@ class HeadModule(pl.LightningModule, Predictor):
         if is_logged or not loss.is_cuda:
             self._check_losses()
         if is_logged:
-            lr = self.trainer.optimizers[0].param_groups[0]["lr"]  # within a step: that of the step
-            self.window_metrics = {"train/nll": nll.detach(), "train/lr": lr}
+            self.window_metrics = {"train/nll": nll.detach()}
             ranges = self.head.logit_range(hidden_TBD.detach())
             self.window_metrics |= {f"range/{name}": value for name, value in ranges.items()}
 
@@ -168,7 +167,8 @@ class HeadModule(pl.LightningModule, Predictor):
             for group, lr in zip(optimizer.param_groups, base, strict=True):
                 group["lr"] = lr
         if self.window_metrics is not None:
-            row = self.window_metrics | {"grad_norm": self.grad_norm}
+            lr = base[0] * self._lr_scale  # not self.lr: a callback may have changed it
+            row = self.window_metrics | {"train/lr": lr, "grad_norm": self.grad_norm}
             self._write_row(row, self.global_step + 1)  # the step that is being completed
             self.window_metrics = None
 

@@ -70,10 +70,10 @@ class AtEpoch(Trigger):
 
 
 class Never(Trigger):
-    """Plain SGD to the end."""
+    """The optimizer's own weights to the end."""
 
     is_never = True
-    display_name = "SGD"
+    display_name = "no averaging"
 
     def fires(self, epoch: int, valid_nll: float) -> bool:
         return False

@@ -2,9 +2,15 @@
 
 import csv
 import math
+import os
+import random
 import re
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 import torch
@@ -18,6 +24,47 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from tests.tiny import TINY
+
+
+@pytest.mark.usefixtures("lmkit")
+def test_a_training_gives_back_what_it_changed_in_its_process():
+    generators = (random.random, np.random.random, lambda: float(torch.rand(())))
+    before = random.getstate(), np.random.get_state(), torch.get_rng_state()
+    expected = [draw() for draw in generators]
+    random.setstate(before[0]), np.random.set_state(before[1]), torch.set_rng_state(before[2])
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    package.train([*TINY, "seed=7"])
+    assert [draw() for draw in generators] == expected
+    assert torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(False)
+    assert "PL_GLOBAL_SEED" not in os.environ
+
+
+@pytest.mark.usefixtures("lmkit")
+def test_one_thread_of_a_process_trains_at_a_time_and_in_float32():
+    """Both would draw from the same generators, and neither would have the numbers of its seed."""
+
+    def train_another(*_: object) -> None:
+        with ThreadPoolExecutor() as pool, pytest.raises(UserError, match="train in processes"):
+            pool.submit(package.train, [*TINY, "seed=8"]).result()
+        told.append(True)
+
+    told: list[bool] = []
+    package.train([*TINY, "seed=7"], train_another)
+    assert told == [True, True]
+    torch.set_default_dtype(torch.float64)
+    try:
+        with pytest.raises(UserError, match=r"set_default_dtype\(torch\.float64\): runs need"):
+            package.train([*TINY, "seed=9"])
+    finally:
+        torch.set_default_dtype(torch.float32)
+
+
+def test_the_data_frame_can_be_had_whatever_was_imported_before(trained: Path):
+    code = "import lmkit; from lmkit.results.bootstrap import over_texts; import sys; "
+    code += "print(len(lmkit.results(sys.argv[1])))"
+    done = subprocess.run([sys.executable, "-c", code, trained], capture_output=True, text=True)
+    assert done.stdout == "3\n", done.stderr
 
 
 def test_a_loaded_run_has_its_configuration_words_and_rows(trained: Path):

@@ -181,3 +181,8 @@ def test_a_run_of_subwords_is_finetuned_with_its_subwords(place, tmp_path, monke
     assert metrics["test_text"] == before["test_text"]
     assert metrics["test_ppl"] < metrics["test_word_ppl"]
     assert metrics["test_word_ppl"] != before["test_word_ppl"]
+
+
+def test_a_loaded_run_reads_every_end_of_line_alike(place):
+    run = package.load(run_in(place, SUBWORDS).path)
+    assert run.ids("w5 w6\r\nw7\r") == run.ids("w5 w6\nw7\n")

@@ -355,21 +355,21 @@ class Counting(pl.Callback):
 
 
 def test_an_own_rules_options_are_of_the_runs_identity(lmkit, runs, refused, tmp_path):
-    (tmp_path / "rules.py").write_text(RULES)
-    line = ("train", *without("max_epochs="), "max_epochs=4", "stopping._target_=rules.Gain")
+    (tmp_path / "own_rules.py").write_text(RULES)
+    line = ("train", *without("max_epochs="), "max_epochs=4", "stopping._target_=own_rules.Gain")
     for least in ("1000", "-1000"):
         lmkit(*line, f"stopping.min_delta={least}")
     assert sorted(run.read_result().budget.epochs for run in runs()) == [2, 4]
-    assert refused("train", *TINY, "stopping._target_=rules.Bare", "~stopping.min_delta") == (
-        "stopping._target_=rules.Bare must call super().__init__()"
+    assert refused("train", *TINY, "stopping._target_=own_rules.Bare", "~stopping.min_delta") == (
+        "stopping._target_=own_rules.Bare must call super().__init__()"
     )
 
 
 def test_an_own_corpuss_options_are_of_the_runs_identity(lmkit, runs, tmp_path):
-    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "own_rules.py").write_text(RULES)
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("a b c d a b\n" * 200)
-    line = ("train", *without("data."), "data=text", "data.root=.", "data._target_=rules.Lower")
+    line = ("train", *without("data."), "data=text", "data.root=.", "data._target_=own_rules.Lower")
     for lower in ("true", "false"):
         lmkit(*line, f"+data.lower={lower}")
     lmkit(*line)  # by default
@@ -377,9 +377,9 @@ def test_an_own_corpuss_options_are_of_the_runs_identity(lmkit, runs, tmp_path):
 
 
 def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, capsys, tmp_path):
-    (tmp_path / "rules.py").write_text(RULES)
+    (tmp_path / "own_rules.py").write_text(RULES)
     to_csv = "{_target_: pytorch_lightning.loggers.CSVLogger, save_dir: ., name: mine}"
-    own = ("+logger.closed._target_=rules.Closed", f"+logger.mine={to_csv}")
+    own = ("+logger.closed._target_=own_rules.Closed", f"+logger.mine={to_csv}")
     lmkit("train", *TINY, *own)
     assert run().state() == "finished"
     assert "Closed failed, the run continues: I/O on a closed file" in capsys.readouterr().out
@@ -388,8 +388,8 @@ def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, ca
 
 
 def test_two_callbacks_that_save_under_one_name_are_refused(refused, tmp_path):
-    (tmp_path / "rules.py").write_text(RULES)
-    both = [f"+callbacks.{name}._target_=rules.Counting" for name in ("one", "two")]
+    (tmp_path / "own_rules.py").write_text(RULES)
+    both = [f"+callbacks.{name}._target_=own_rules.Counting" for name in ("one", "two")]
     assert refused("train", *TINY, *both) == (
         "callbacks: Found more than one stateful callback of type `Counting`: give each a "
         "state_key of its own"

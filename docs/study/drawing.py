@@ -82,7 +82,7 @@ def by_used_rank(kept: pd.DataFrame) -> str:
         ax.set_xticks(ticks, [f"{tick:g}" for tick in ticks])
         ax.minorticks_off()
         ax.margins(y=0.1)
-        ax.set(title=title, xlabel="KL from the nearest softmax, nats", xlim=(-2e-3, 0.4))
+        ax.set(title=title, xlabel="KL from the nearest softmax, nats", xlim=(-5e-3, 0.4))
         _name(ax, sorted(points))
     figure.axes[0].set_ylabel(LESS)
     return to_svg(figure, "used_rank")

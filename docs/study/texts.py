@@ -114,8 +114,8 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     softmax = sorted(int(known["effective"][name]["Softmax"]) for name in SETTINGS)
     whole = table[table["trunk_name"] == WHOLE]
     limited = kept[kept["head.decoder_rank"].notna()]
-    on_softmax = kept[(kept["trunk_of"] == SETTINGS["softmax"][0]) & (kept["rms"] > 0)]
-    to_end = on_softmax[on_softmax["max_epochs"] == 60]
+    ended = kept[kept["trunk_of"].notna() & (kept["rms"] > 0) & (kept["max_epochs"] == 60)]
+    to_end = ended[ended["trunk_of"] == SETTINGS["softmax"][0]]
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
@@ -126,6 +126,9 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "published": _published(),
         "by_rate": _by_rate(to_end, "valid_ppl"),
         "rank_by_rate": _by_rate(to_end, PRESS),
+        "on_transformer": _by_rate(
+            ended[ended["trunk_of"] == SETTINGS["transformer"][0]], "valid_ppl"
+        ),
         "on_wikitext2": _by_rate(kept[kept["trunk_name"] == WIKITEXT2], "valid_ppl"),
         "by_slopes": _by_slopes(to_end),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),

@@ -128,6 +128,10 @@ def _in_place_of_others(run: FinishedRun, new: Path) -> Path:
     """Puts a new record in the place of the run's earlier ones, and returns its folder."""
     (written,) = (new / "wandb").glob("offline-run-*")
     place = run.folder.path / "wandb"
-    shutil.rmtree(place, ignore_errors=True)
-    place.mkdir(exist_ok=True)  # a link to elsewhere stays, as what a file server holds
+    place.mkdir(exist_ok=True)  # or a link to elsewhere
+    for earlier in place.iterdir():
+        if earlier.is_dir() and not earlier.is_symlink():
+            shutil.rmtree(earlier, ignore_errors=True)  # a file server may hold some of it
+        else:
+            earlier.unlink(missing_ok=True)
     return Path(shutil.move(written, place / written.name))

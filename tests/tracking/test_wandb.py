@@ -104,6 +104,7 @@ def test_a_record_may_lie_on_another_disk(finished, tmp_path):
         (record,), left_out = record_all([read_finished(finished)], {})
         assert not left_out
         assert record.resolve().parent == tmp_path / "disk"
+        assert len(offline(finished.path)) == 1
 
 
 def test_a_run_whose_options_wandb_refuses_is_left_out_of_the_records(finished, tmp_path):

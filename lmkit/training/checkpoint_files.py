@@ -126,7 +126,7 @@ def require_plain(states: Mapping[str, Any]) -> None:
             torch.save(as_it_stands(state, lambda tensor: None), buffer)
             buffer.seek(0)
             unsafe = torch.serialization.get_unsafe_globals_in_checkpoint(buffer)
-            held = f"holds {', '.join(unsafe)}" if unsafe else ""
+            held = f"holds {', '.join(sorted(unsafe))}" if unsafe else ""
         except (AttributeError, TypeError, pickle.PicklingError) as error:
             held = f"cannot be saved: {error}"
         if held:

@@ -31,8 +31,10 @@ def alone_in_process() -> Iterator[None]:
             "generators: train in processes"
         )
     ours, numpys, torchs = random.getstate(), np.random.get_state(), torch.get_rng_state()
-    has_gpu = torch.cuda.is_available()
-    cudas = torch.cuda.get_rng_state_all() if has_gpu else None
+    # without a use of CUDA before there is nothing to give back, and asking would take memory of
+    # every GPU
+    has_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+    cudas = torch.cuda.get_rng_state_all() if has_used else None
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
     seed = os.environ.get(_SEED)

@@ -77,7 +77,7 @@ def _options_of_its_own(source: Corpus, section: Mapping[str, Any]) -> dict[str,
     return {
         option: value
         for option, value in section.items()
-        if option not in ("_target_", *parameters(base))
+        if option not in ("_target_", "_recursive_", "_convert_", *parameters(base))
         and not (option in takes and takes[option].default == value)
     }
 

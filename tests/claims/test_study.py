@@ -17,6 +17,7 @@ from learnt_curve import SLOPES, LearntCurve
 from scipy.stats import t as students_t
 from scipy.stats import ttest_ind
 
+from lmkit.experiment.definition import define
 from lmkit.runs.array_files import write_arrays
 from lmkit.runs.checksums import checked, checked_json, parse_json
 
@@ -222,6 +223,19 @@ def test_a_difference_in_its_tables_is_welchs():
     low, high = ttest_ind(moc, softmax, equal_var=False).confidence_interval()
     told = f"{(low + high) / 2:.2f} ({low:.2f} … {high:.2f})".replace("-", "−")
     assert f"| MoC | {told}<br>valid" in study.FOLDER.joinpath("README.md").read_text("utf-8")
+
+
+@pytest.mark.realdata
+def test_its_runs_are_found_again_by_what_they_were_trained_with(kept, data_root, monkeypatch):
+    monkeypatch.setenv("LMKIT_DATA", str(data_root))
+    monkeypatch.chdir(study.FOLDER)  # trunks lie under runs/
+    later = kept.query("`trunk.rms` > 0 and max_epochs == 60 or experiment.str.contains('_at')")
+    known: dict = {}
+    for run in map(Path, later.groupby(["experiment", "head"])["folder"].last()):
+        config = yaml.safe_load((run / "config.yaml").read_text("utf-8"))
+        kind = json.loads((run / "identity.json").read_text())["settings"]["device_kind"]
+        found = define(config, has_gpu=kind == "cuda", known=known)
+        assert found.folder.path.name == run.name
 
 
 def test_ten_heads_stand_in_its_table_with_four_fresh_seeds_each(kept):

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
@@ -128,6 +128,11 @@ class Analysis(ABC):
     def lines(self, record: Any) -> Sequence[str]:
         """What the terminal shows below the record."""
         return []
+
+    @classmethod
+    def in_print(cls, record: Any) -> Mapping[str, float | None]:
+        """What papers print of a record, by its quantity in `results/published.csv`."""
+        return {}
 
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:

@@ -47,3 +47,7 @@ class Divergence(OfContexts):
 
     def variant(self, record: PairwiseRecord) -> str:
         return f"{record.split}_{record.num_contexts}"
+
+    @classmethod
+    def in_print(cls, record: PairwiseRecord) -> dict[str, float | None]:
+        return {f"divergence.{record.split}": record.exact}

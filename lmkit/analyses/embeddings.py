@@ -116,6 +116,10 @@ class Embeddings(Analysis):
             return ["no word similarity: give the benchmarks as benchmarks=FOLDER"]
         return []
 
+    @classmethod
+    def in_print(cls, record: WordVectors) -> dict[str, float | None]:
+        return {f"embeddings.{name}": rho for name, rho in record.spearman.items()}
+
 
 def read_benchmarks(folder: Path) -> dict[str, list[WordPair]]:
     """The benchmarks in a folder, by the paper's names.

@@ -77,6 +77,11 @@ class PressRobustness(OfContexts):
         )
 
     @classmethod
+    def in_print(cls, record: RanksUnderNoise) -> dict[str, float | None]:
+        of_noise = zip(record.noise, record.press_ranks, strict=True)
+        return {f"press_robustness.noise_{c:g}": rank for c, rank in of_noise}
+
+    @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         for label, record, _ in measured:
             found = cast(RanksUnderNoise, record)

@@ -131,6 +131,12 @@ class Rank(OfContexts):
         return [*lines, f"no bits per byte: {lost}"] if lost else lines
 
     @classmethod
+    def in_print(cls, record: Ranks) -> dict[str, float | None]:
+        """Of valid; the table of groups has test's."""
+        is_it = record.split == "valid" and record.matrix == "log_probs"
+        return {"rank.press_valid": record.press_rank} if is_it else {}
+
+    @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         from lmkit.presentation.figures import looks
 

@@ -14,7 +14,7 @@ from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
 from lmkit.presentation.figures import house_style
 from lmkit.presentation.styled import told_apart
-from lmkit.presentation.tables import DASH, counted
+from lmkit.presentation.tables import counted, decimal
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
 from lmkit.results.against import against_baseline, points
@@ -90,7 +90,7 @@ def _of_runs(
         return [], [], []
     if "unread" in runs:
         left_out |= {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
-    against, beside = against_baseline(runs), nearest(runs, compose)
+    against, beside = against_baseline(runs), nearest(runs, compose, paper)
     is_compared = against.groupby("setting")["head_label"].transform("size") > 1
     compared = against[is_compared]
     alone = list(against.loc[~is_compared, "setting_title"].unique())
@@ -121,16 +121,20 @@ def measurements(
     kinds: Sequence[type[Analysis]],
     left_out: dict[str, str],
     *,
+    names: Mapping[str, list[str]] | None = None,
+    paper: str = "",
     every_text: bool = False,
 ) -> tuple[list[PageTable], list[PageFigure]]:
-    """A table and a figure of each kind of which something was measured.
+    """A table and a figure of each kind of which something was measured, and what was published.
 
     Args:
         folders: of runs or pretrained models, by their labels.
         left_out: gets the files that are damaged.
+        names: of the published experiment of each label.
+        paper: whose values come first, with its table.
         every_text: whether what was measured on others than a run's own text counts, too.
     """
-    tables, figures = [], []
+    tables_, figures = [], []
     for kind in kinds:
         files: list[tuple[str, StoredRecord]] = []
         for label, path in folders.items():
@@ -145,7 +149,9 @@ def measurements(
             each._replace(label=f"{each.label} ({variant})") if is_named and variant else each
             for variant, each in files
         ]
-        tables.append(_table(kind, found))
+        tables_.append(_table(kind, found))
+        records = [record for _, record in files]
+        tables_ += tables.beside_published(kind, records, names or {}, paper)
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")
             try:
@@ -154,7 +160,7 @@ def measurements(
                 left_out[f"{kind.name}, its figure"] = f"it cannot be drawn: {error!r}"
                 continue
             figures.append(PageFigure(kind.name, kind.title, kind.caption, drawn))
-    return tables, figures
+    return tables_, figures
 
 
 def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
@@ -162,19 +168,8 @@ def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
     rows = [{name: getattr(each.record, name) for name in columns} for each in found]
     values = pd.DataFrame(rows, index=pd.Index([each.label for each in found]))
     values = values.dropna(axis="columns", how="all")
-    text = values.map(_cell).rename(columns=columns)
+    text = values.map(tables.cell_text).rename(columns=columns)
     return PageTable(kind.name, kind.title, text, values, is_folded=True)
-
-
-def _cell(value: object) -> str:
-    if isinstance(value, bool | str):
-        return str(value)
-    if isinstance(value, list | tuple):
-        return ", ".join(map(_cell, value))
-    if not isinstance(value, int | float) or pd.isna(value):
-        return DASH
-    text = f"{value:,}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
-    return text.removesuffix(".0").replace("-", "−")
 
 
 def _answer(rows: pd.DataFrame) -> PageSection:
@@ -205,8 +200,11 @@ def _setting(
     if against["head"].nunique() == 1:  # else the first screen has its panel
         figures += _grid(points(runs), beside["experiment"].reindex(runs["group"]), paper)
     of_analyses: list[PageTable] = []
+    groups = {label: run["group"] for label, run in shown.items()}
+    names = {label: beside["names"].get(group, []) for label, group in groups.items()}
     for kind in analyses:
-        found, drawn = measurements(_measured_runs(kind, shown, runs), [kind], left_out)
+        folders = _measured_runs(kind, shown, runs)
+        found, drawn = measurements(folders, [kind], left_out, names=names, paper=paper)
         of_analyses += found
         figures += drawn
     title = str(runs["setting_title"].iloc[0])
@@ -233,11 +231,14 @@ def _grid(rows: pd.DataFrame, experiments: pd.Series[str], paper: str) -> list[P
     found = published(paper).query("quantity == 'pearson'")
     found = found[found["experiment"].isin(experiments)]
     printed = "; ".join(f"{row['value']:g}, {row['remark']}" for _, row in found.iterrows())
-    of_r = f" (published: {printed})" if printed else ""
     caption = (
         f"A point is a variant of the head. {drawn.caption} r is Pearson's, of log rank and test "
-        f"perplexity{of_r}."
+        f"perplexity."
     )
+    known = rows[["rank", "test_ppl"]].dropna()
+    if printed and len(known) > 1:
+        of_rank = decimal(known["rank"].corr(known["test_ppl"]), 2)
+        caption += f" That of the rank itself is {of_rank} (published: {printed})."
     return [replace(drawn, key="variants", caption=caption)]
 
 

@@ -1,17 +1,18 @@
 """The tables of one setting: its groups, and what was published of them."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pandas as pd
 
+from lmkit.analyses.base import Analysis, StoredRecord
 from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
 from lmkit.presentation.tables import DASH, counted, decimal, joined
 from lmkit.report.page import PageTable
 from lmkit.results.frame import head_options, ranks_in
 from lmkit.results.groups import RATES, summary
 from lmkit.results.labels import differing, in_words
-from lmkit.results.published import method_differences, published
+from lmkit.results.published import method_differences, printed, published
 from lmkit.results.stats import ten_seeds
 
 _MEASURES = {
@@ -92,15 +93,16 @@ def _ten_seeds(runs: pd.DataFrame, against: pd.DataFrame, beside: pd.DataFrame) 
         group: dict(zip(of["seed"], of["test_ppl"], strict=True))
         for group, of in runs.groupby("group")
     }
-    # against Softmax; another table's is of MoS against a Softmax of its size
-    of_papers = published().query("quantity == 'p_student' and table == 'table 2'")
-    printed = of_papers.set_index("experiment")["value"]
+    of_papers = published().query("quantity == 'p_student'")
+    pairs = zip(of_papers["experiment"], of_papers["remark"], of_papers["value"], strict=True)
+    in_papers = {frozenset((one, other.removeprefix("against "))): p for one, other, p in pairs}
+    experiments = beside["experiment"]
     said = []
     for group, row in against[against["baseline"].isin(against.index)].iterrows():
         found = ten_seeds(by_seed[group], by_seed[row["baseline"]], reported)
         if found is not None:
-            is_theirs = against.loc[row["baseline"], "head"] == "Softmax"
-            theirs = printed.get(beside["experiment"].get(group)) if is_theirs else None
+            pair = frozenset((experiments.get(group), experiments.get(row["baseline"])))
+            theirs = in_papers.get(pair)
             in_print = "" if theirs is None else f" (published: {p_text(theirs)})"
             said.append(f"{row['head_label']} {p_text(found.p_student)}{in_print}")
             base = against.loc[row["baseline"], "head_label"]  # of all the same
@@ -171,34 +173,73 @@ def _beside(
     near = nearest.reindex(groups.index).dropna(subset=["experiment"])
     if near.empty:
         return pd.DataFrame(index=groups.index), []
-    every = published(paper).dropna(subset=["experiment"])
-    plain = every.drop_duplicates(["experiment", "quantity"])
-    plain = plain.assign(source=plain["paper"] + ", " + plain["table"])
-    values = plain.set_index(["quantity", "experiment"])[["value", "spread", "remark", "source"]]
     columns: dict[str, dict[object, str]] = {}
-    sources: dict[str, None] = {}
+    sources: dict[str, dict[str, None]] = {}
+    remarks: dict[str, dict[str, None]] = {}
     differs = near["differs"].to_dict()
+    labels = heads.reindex(near.index).to_dict()
     runs = {group: row.dropna().to_dict() for group, row in groups.iterrows()}
-    wanted = {name: _COLUMNS[name][0] for name in _COLUMNS if name.endswith("_ppl")}
-    wanted |= {f"rank.{measure}@{contexts}": heading for measure, heading in _MEASURES.items()}
-    for quantity, heading in (wanted | _methods(groups)).items():
-        digits = 0 if quantity.startswith("rank.") else 2
-        for group, experiment in near["experiment"].to_dict().items():
-            if (quantity, experiment) in values.index:
-                value, spread, remark, source = values.loc[(quantity, experiment)]
-                sources[source] = None
-                cells = columns.setdefault(f"published {heading}", {})
-                cells[group] = plus_minus(value, spread, digits)
-                if quantity.startswith("evaluate_") and quantity in runs[group]:
-                    of_method = method_differences(runs[group], quantity, remark)
+    wanted = dict(_COLUMNS)
+    wanted |= {f"rank.{measure}@{contexts}": (text, 0, 1) for measure, text in _MEASURES.items()}
+    wanted |= {name: (heading, 2, 1) for name, heading in _methods(groups).items()}
+    theirs = {group: printed(paper, names) for group, names in near["names"].to_dict().items()}
+    for quantity, (heading, digits, unit) in wanted.items():
+        for group, of in theirs.items():
+            if quantity not in of:
+                continue
+            value, spread, remark, source = of[quantity]
+            sources.setdefault(source, {})[heading] = None
+            cells = columns.setdefault(f"published {heading}", {})
+            cells[group] = plus_minus(value / unit, spread / unit, digits)
+            if quantity.startswith("evaluate_"):
+                if quantity in runs[group]:
+                    of_method = method_differences(runs[group], quantity, str(remark))
                     differs[group] = differs[group] + [f"{heading}: {o}" for o in of_method]
+            elif isinstance(remark, str):
+                remarks.setdefault(remark, {})[str(labels[group])] = None
     named = {g: counted(len(lines), "option") if lines else "the same"
              for g, lines in differs.items()}  # fmt: skip
     columns["differs in"] = named
     shown = pd.DataFrame(columns).reindex(groups.index).fillna(DASH)
-    labels = heads.reindex(near.index).to_list()
-    notes = _notes(labels, near["experiment"].to_list(), list(differs.values()))
-    return shown, [*notes, *([f"Published: {'; '.join(sources)}."] if sources else [])]
+    notes = _notes(list(labels.values()), near["experiment"].to_list(), list(differs.values()))
+    notes += [f"{joined(of)}, as published: {remark}." for remark, of in remarks.items()]
+    said = [f"{source} ({', '.join(headings)})" for source, headings in sources.items()]
+    return shown, [*notes, *([f"Published: {'; '.join(said)}."] if said else [])]
+
+
+def beside_published(
+    kind: type[Analysis],
+    found: Sequence[StoredRecord],
+    names: Mapping[str, Iterable[str]],
+    paper: str,
+) -> list[PageTable]:
+    """What papers print of what an analysis measured: a row a head, our value and theirs.
+
+    Args:
+        names: of each label's experiment, as `nearest` finds them.
+        paper: whose values come first.
+    """
+    values: dict[str, dict[str, float]] = {}
+    text: dict[str, dict[str, str]] = {}
+    sources: dict[str, None] = {}
+    for label, record, _ in found:
+        theirs = printed(paper, names.get(label, ()))
+        for quantity, ours in kind.in_print(record).items():
+            if quantity in theirs and ours is not None:
+                name, each = quantity.removeprefix(f"{kind.name}."), theirs[quantity]
+                values.setdefault(label, {}).update({name: ours, f"{name}, published": each.value})
+                cell = f"{cell_text(ours)} ({cell_text(each.value)})"
+                text.setdefault(label, {})[name] = cell
+                sources[each.source] = None
+    if not values:
+        return []
+    notes = [
+        f"In brackets what was published: {'; '.join(sources)}. In what runs differ from theirs, "
+        f"the table of groups says."
+    ]
+    title = f"{kind.title}, and what was published"
+    shown, numbers = (pd.DataFrame.from_dict(of, orient="index") for of in (text, values))
+    return [PageTable(f"{kind.name}_published", title, shown.fillna(DASH), numbers, notes)]
 
 
 def _methods(runs: pd.DataFrame) -> dict[str, str]:
@@ -229,3 +270,15 @@ def _notes(
         )
     also = " also" if common else " not as published"
     return notes + [f"{joined(of)}{also}: {'; '.join(each)}." for each, of in rest.items() if each]
+
+
+def cell_text(value: object) -> str:
+    """A value of a record."""
+    if isinstance(value, bool | str):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(cell_text, value))
+    if not isinstance(value, int | float) or pd.isna(value):
+        return DASH
+    text = f"{value:,}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
+    return text.removesuffix(".0").replace("-", "−")

@@ -1,15 +1,17 @@
 """What was published, as one table, and which runs are the same experiments.
 
 `published.csv`: paper, table, row, quantity, value, spread, n, experiment, remark. A quantity that
-the frame has is named as its column. An experiment is one of conf/experiment, `NAME_finetune` after
-finetuning, with the options that the row changes after a space.
+the frame has is named as its column, one that an analysis measures as its `in_print` names it; of
+a p, the remark says against which experiment. An experiment is one of conf/experiment,
+`NAME_finetune` after finetuning, with the options that the row changes after a space. Sizes of
+benchmarks and values of options are there to be looked up: no page shows them.
 `published_curves.csv` has logs of trainings by others, by epoch; `published_curve_logs.csv` says
 whose they are, which experiment they trained, and in what they differ from it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,6 +28,7 @@ from lmkit.runs.names import FINETUNE
 # it down, since only they compose.
 Compose = Callable[[str], Mapping[str, Any]]
 
+PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
 _OWN_CLASS = "own class"
 # Differences that say when a run ended, how it rounds, or which callback watched it.
 _OF_END_OR_ROUNDING = (
@@ -57,13 +60,39 @@ def published(first: str = "") -> pd.DataFrame:
     """Every published value; what a row lacks is missing.
 
     Args:
-        first: a paper and a table of it, "Yang et al. 2018, table 4": its rows come first, and then
-            the paper's others.
+        first: a paper and tables of it, "Yang et al. 2018, table 5 and figure 1": their rows come
+            first, and then the paper's others.
     """
     found = pd.read_csv(Path(__file__).with_name("published.csv"))
-    is_table = found["paper"] + ", " + found["table"] == first
     is_paper = found["paper"].map(first.startswith)
+    tables = [part for title in first.split(", ", 1)[1:] for part in title.split("; ")]
+    is_one = {t: any(f"{part} ".startswith(f"{t} ") for part in tables) for t in found["table"]}
+    is_table = is_paper & found["table"].map(is_one)
     return found.iloc[(~is_table * 1 + ~is_paper * 1).argsort(kind="stable")]
+
+
+class Printed(NamedTuple):
+    """A published value; NaN of what it lacks."""
+
+    value: float
+    spread: float
+    remark: str | float
+    source: str  # paper and table
+
+
+def printed(paper: str, experiments: Iterable[str]) -> dict[str, Printed]:
+    """What was published of one experiment, under its several names, by quantity.
+
+    Its perplexities are of one table, of `paper` first: others can be of another model.
+    """
+    found = published(paper)
+    found = found[found["experiment"].isin(list(experiments))]
+    found = found.assign(source=found["paper"] + ", " + found["table"])
+    is_ppl = found["quantity"].isin(PERPLEXITIES)
+    is_first = found["source"].isin(found.loc[is_ppl, "source"].head(1))
+    of_one = found[~is_ppl | is_first].drop_duplicates("quantity")
+    cells = of_one[["value", "spread", "remark", "source"]].itertuples(index=False)
+    return {name: Printed(*cell) for name, cell in zip(of_one["quantity"], cells, strict=True)}
 
 
 def published_curves() -> pd.DataFrame:
@@ -90,14 +119,18 @@ def corpus_of(run: Mapping[str, Any]) -> str | None:
     return None
 
 
-def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
+def nearest(runs: pd.DataFrame, compose: Compose, paper: str = "") -> pd.DataFrame:
     """Of each group on a published corpus, the nearest experiment with the same head.
 
-    Returns: by group `experiment`, its `reported_seed`, `differs` (texts such as
+    Args:
+        paper: with its table: its experiments come first.
+
+    Returns: by group `experiment`, `names` (with others of the same configuration), its
+        `reported_seed`, `differs` (texts such as
         `optimizer.lr 5 (20)`: ours, and in brackets the published) and `is_alike`, where
         curves compare: they differ at most in when they end, how they round and what watches them.
     """
-    experiments = published()["experiment"].dropna().unique()
+    experiments = published(paper)["experiment"].dropna().unique()
     found = []
     for group, members in runs.groupby("group", sort=False):
         run = _known(members.iloc[0])
@@ -113,9 +146,10 @@ def nearest(runs: pd.DataFrame, compose: Compose) -> pd.DataFrame:
             experiment, differs = min(candidates, key=lambda each: len(each[1]))
             seed = composed(experiment, compose)["seed"]
             is_alike = all(line.startswith(_OF_END_OR_ROUNDING) for line in differs)
-            found.append((group, experiment, seed, differs, is_alike))
-    names = ["group", "experiment", "reported_seed", "differs", "is_alike"]
-    return pd.DataFrame(found, columns=names).astype({"is_alike": bool}).set_index("group")
+            names = [name for name, of in candidates if of == differs]
+            found.append((group, experiment, names, seed, differs, is_alike))
+    columns = ["group", "experiment", "names", "reported_seed", "differs", "is_alike"]
+    return pd.DataFrame(found, columns=columns).astype({"is_alike": bool}).set_index("group")
 
 
 def differences(members: pd.DataFrame, experiment: str, compose: Compose) -> list[str]:

@@ -11,9 +11,10 @@ import pytest
 from scipy import stats
 
 from lmkit.analyses.divergence import Divergence, PairwiseRecord
+from lmkit.analyses.embeddings import Embeddings
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
-from lmkit.report import first_screen
+from lmkit.report import first_screen, tables
 from lmkit.report.contents import _models, make_report, measurements
 from lmkit.results.against import against_baseline, points
 from lmkit.results.frame import results
@@ -73,12 +74,57 @@ def test_the_first_screen_has_the_difference_and_what_was_published(runs, tmp_pa
     assert "Perplexities are per subword." not in html
 
 
-def test_of_values_in_several_papers_the_papers_own_are_taken(runs, tmp_path):
-    """Softmax on PTB: 57.08 in Parthiban et al. 2021, table 2, and 58.37 in Ganea et al. 2019."""
-    html = page_of(runs, tmp_path / "out", paper="Ganea et al. 2019, results")
-    assert ">58.37<" in html
-    assert "57.08" not in html
-    assert "Published: Parthiban et al. 2021, table 2; Ganea et al. 2019, results." in html
+def test_of_values_in_several_papers_the_papers_own_are_taken(tmp_path, make_run):
+    """Softmax with NT-ASGD: valid 60.83 in Ganea et al. 2019, which has no train, and 60.35 in
+    Parthiban et al. 2021, with 34.05 on train.
+    """
+    make_run(tmp_path / "runs", trigger="nt")
+    html = page_of(tmp_path / "runs", tmp_path / "out", paper="Ganea et al. 2019, results")
+    assert ">60.83<" in html
+    assert "60.35" not in html
+    assert "34.05" not in html
+    assert "Published: Ganea et al. 2019, results (parameters, k, s / epoch, valid, test)." in html
+    assert "Softmax, as published: AWD-LSTM of Merity et al. 2017, with NT-ASGD; configu" in html
+    other = page_of(tmp_path / "runs", tmp_path / "other", paper="Parthiban et al. 2021, table 6")
+    assert ">34.05<" in other
+
+
+def test_a_table_of_variants_has_its_own_row_of_an_experiment_that_others_name(tmp_path, make_run):
+    """MoS with K = 15 and NT-ASGD on PTB, without a name of its own in the supplement's tables."""
+    make_run(tmp_path / "runs", mixture="softmaxes", trigger="nt", contexts=82_429)
+    paper = "Parthiban et al. 2021, figure 6; supplement, tables 4 and 5"
+    html = page_of(tmp_path / "runs", tmp_path / "out", baseline="mos", paper=paper)
+    said = "supplement, tables 4 and 5 (parameters, k, train, test, Press rank)"
+    assert f"Published: Parthiban et al. 2021, {said}" in html
+    assert "58.21" not in html  # valid, of another table
+
+
+@pytest.mark.parametrize(("head", "p"), [("penn_lms_plif_frozen", "0.826"), ("penn_ss", "0.392")])
+def test_a_p_in_print_is_that_of_its_two_experiments(head, p):
+    base = "penn_lms_plif" if head == "penn_lms_plif_frozen" else "penn_softmax"
+    kinds = {"one": base, "other": head}
+    seeds = [{"group": g, "seed": s, "test_ppl": 57 + s / 9} for g in kinds for s in range(11)]
+    against = pd.DataFrame({"baseline": {"one": None, "other": "one"}, "head_label": kinds})
+    beside = pd.DataFrame({"experiment": kinds, "reported_seed": 0})
+    (note,) = tables._ten_seeds(pd.DataFrame(seeds), against, beside)
+    assert note.endswith(f"(published: {p}).")
+
+
+def test_what_analyses_measured_stands_beside_what_was_published(tmp_path, make_run):
+    """The similarity of words: 0.4299 for MEN and Softmax on PTB (Parthiban et al. 2021)."""
+    runs = [make_run(tmp_path / "runs"), make_run(tmp_path / "runs", transform="gss")]
+    found = {"MEN": 0.44, "WS-353": None, "other": 0.2}
+    vectors = {"emb_dim": 400, "has_words": True, "components_75": 1, "components_95": 2}
+    vectors |= {"mean_spearman": 0.44, "spearman": found, "pairs": {}, "skipped": {}}
+    for run in runs:
+        about = {"schema_version": Embeddings.version, "kind": Embeddings.name}
+        write_analysis(RunFolder(run), "embeddings", about | vectors)
+    paper = "Parthiban et al. 2021, figure 4; supplement, tables 3 and 13"
+    html = page_of(tmp_path / "runs", tmp_path / "out", analyses=[Embeddings], paper=paper)
+    assert ">0.44 (0.4299)<" in html
+    assert ">0.44 (0.4355)<" in html
+    assert "In brackets what was published: Parthiban et al. 2021, supplement, table 3." in html
+    assert "0.2 (" not in html
 
 
 def test_effective_ranks_stand_beside_the_published(tmp_path, make_run):
@@ -101,7 +147,7 @@ def test_one_heads_variants_are_points_over_rank_beside_the_published_correlatio
             make_run(tmp_path / "runs", 1, ppl, 400 + c, transform="gss", options=options)
     html = page_of(tmp_path / "runs", tmp_path / "out", baseline="gss")
     assert "A point is a variant of the head." in html
-    assert "(published: 0.48, one seed a point; 0.24, test perplexities from 56.6" in html
+    assert "That of the rank itself is 1.00 (published: 0.48, one seed a point; 0.24, test" in html
     assert ">c=0, rate 20<" in html  # of the variant that stands for the head
     of_grid = grouped(results(str(tmp_path / "runs")), "gss")[0]
     of_grid.index = ["of several folders"] * len(of_grid)

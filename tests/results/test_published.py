@@ -25,17 +25,50 @@ def test_every_value_has_its_source():
     assert not table.duplicated().any()
 
 
-def test_values_are_those_of_the_reference(data_root):
+@pytest.fixture
+def reference(data_root) -> dict:
     path = data_root.parent / "reference" / "published_results.yaml"
-    reference = yaml.safe_load(path.read_text())["parthiban2021"]["table2"]
+    return yaml.safe_load(path.read_text())
+
+
+def test_values_of_table_2_are_those_of_the_reference(reference):
     table = published().query("paper == 'Parthiban et al. 2021' and table == 'table 2'")
     for corpus, prefix in (("penn", "penn"), ("wikitext-2", "wt2")):
-        for head, values in reference[corpus].items():
+        for head, values in reference["parthiban2021"]["table2"][corpus].items():
             ours = table[table["experiment"] == f"{prefix}_{head}"].set_index("quantity")
             for quantity in ("train_ppl", "valid_ppl", "test_ppl"):
                 assert ours.loc[quantity, ["value", "spread"]].tolist() == values[quantity]
             rank = ours.loc[f"rank.press@{CORPORA[prefix].rank_contexts}"]
             assert rank[["value", "spread"]].tolist() == values["rank"]
+
+
+def test_single_runs_are_those_of_the_reference(reference):
+    """Tables 6, 10 and 11 of Parthiban et al. 2021, and table 5 of Yang et al. 2018."""
+    found = published().set_index(["table", "experiment", "quantity"])["value"]
+    of = reference["parthiban2021"]
+    for corpus, prefix in (("penn", "penn"), ("wikitext-2", "wt2")):
+        contexts = CORPORA[prefix].rank_contexts
+        measures = ("press", "effective_0.001", "effective_0.0001", "effective_1e-05")
+        for head, ranks in of["table6_ranks"][corpus].items():
+            names = [("table 6", f"{prefix}_{head}", f"rank.{m}@{contexts}") for m in measures]
+            assert found[names].tolist() == ranks
+        quantities = ("train_ppl", "valid_ppl", "test_ppl", f"rank.press@{contexts}")
+        for kind, suffix in (("nt_asgd_n5", "_nt"), ("et_asgd_200", "")):
+            for head, values in of["sm_table10_11"][corpus][kind].items():
+                table, name = "supplement, tables 10 and 11", f"{prefix}_{head}{suffix}"
+                assert found[[(table, name, q) for q in quantities]].tolist() == values
+    for head, values in reference["yang2018"]["table5_penn"].items():
+        for suffix in ("", "_nt"):
+            quantities = ("rank.press_valid", "rank.press@82429", "divergence.valid")
+            names = [("table 5", f"penn_{head}{suffix}", q) for q in quantities]
+            assert found[names].tolist() == values[:3]
+
+
+def test_a_title_of_several_tables_puts_these_first():
+    title = "Parthiban et al. 2021, table 6 and figure 7; supplement, figures 2 to 5"
+    assert set(published(title)["table"][:30]) == {"table 6"}
+    title = "Parthiban et al. 2021, table 2; supplement, table 1"
+    assert set(published(title)["table"][:78]) == {"table 2", "supplement, table 1"}
 
 
 def test_the_fingerprints_are_those_of_the_corpora(data_root):

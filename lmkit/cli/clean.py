@@ -3,7 +3,6 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -15,7 +14,7 @@ from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import tracked
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import counted
-from lmkit.runs.folder import FinishedRun, RunFolder
+from lmkit.runs.folder import NOT_FINISHED, FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held
 from lmkit.runs.retention import KEEPS, bytes_freed, bytes_on_disk, locks_beside, tidy
 from lmkit.runs.selection import Selection, select_runs
@@ -51,9 +50,9 @@ finetunes or has as its fixed trunk. Restoring removed checkpoints takes trainin
 """,
 )
 CONTEXTS = "contexts"  # in the place of runs
-FURTHER = "a sweep asks for more epochs of it"
+FURTHER = "a sweep asks for more epochs of it, or may: its manifest is damaged"
 IN_USE = "a process is using it"
-STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
+STARTED = "an unfinished run finetunes it, or has it as its fixed trunk, or may: it is damaged"
 
 
 @ends_in_one_line("the same command resumes")
@@ -79,8 +78,12 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
         for folder in folders
         if _place(folder) not in stays
     ]
-    for reason, count in Counter([*selected.left_out.values(), *stays.values()]).items():
+    damaged = {n: why for n, why in selected.left_out.items() if why not in NOT_FINISHED.values()}
+    others = [why for name, why in selected.left_out.items() if name not in damaged]
+    for reason, count in Counter([*others, *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
+    for name, reason in damaged.items():
+        console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
     if count := sum(of != keep for _, of in goes):
         console.print(f"best.ckpt stays: {counted(count, 'run')}: {STARTED}", markup=False)
     before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
@@ -109,10 +112,13 @@ def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
     by_folder = {_place(run.folder): run.result.budget for run in runs}
     further = set()
     for runs_dir in {path.parent for path in by_folder}:
-        for point in points_asked_for(runs_dir):
-            spent = by_folder.get(runs_dir / point.run)
-            if spent is not None and not spent.suffices_for(point.budget):
-                further.add(runs_dir / point.run)
+        try:
+            for point in points_asked_for(runs_dir):
+                spent = by_folder.get(runs_dir / point.run)
+                if spent is not None and not spent.suffices_for(point.budget):
+                    further.add(runs_dir / point.run)
+        except UserError:  # of a damaged sweep nobody knows what it asks for
+            further |= {path for path in by_folder if path.parent == runs_dir}
     return further
 
 
@@ -126,10 +132,14 @@ def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:
     starts = set[Path]()
     for runs_dir in {run.folder.path.parent for run in runs}:
         for folder in map(RunFolder, runs_dir.iterdir()):
-            # a damaged one cannot resume; another user's may not be readable
-            with suppress(UserError, PermissionError):
+            try:
                 if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:
-                    starts.add(start)
+                    starts.add(start.resolve())
+            except PermissionError:  # of another user
+                pass
+            except UserError:  # training it again mends what it lacks
+                if not folder.result.exists():
+                    starts |= {run.folder.path.resolve() for run in runs}
     return starts
 
 

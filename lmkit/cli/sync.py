@@ -5,6 +5,7 @@ import sys
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.presentation.tables import counted
+from lmkit.runs.folder import NOT_FINISHED
 from lmkit.runs.selection import select_runs, sweeps_of_runs
 
 COMMAND = Command(
@@ -32,5 +33,6 @@ def main() -> None:
     print(f"{counted(len(records), 'run')} recorded, each in wandb/ of its folder")
     if given["online"] == "true" and records:
         upload(records)
-    if damaged:
+    unfinished = [why for why in selected.left_out.values() if why in NOT_FINISHED.values()]
+    if damaged or len(unfinished) < len(selected.left_out):
         sys.exit(1)

@@ -6,7 +6,6 @@ import math
 import statistics
 import sys
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -30,7 +29,7 @@ from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.array_files import final_spectrum, write_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import going_on, tell
+from lmkit.runs.observer import allowance, tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.quoting import as_value, typed
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
@@ -196,8 +195,7 @@ def _log_test_row(
     trained.run.metrics.cut_back(trainer.global_step)  # drops the row of a killed conclusion
     row = {"epoch": trainer.current_epoch - 1} | _test_row(metrics, spectrum.measures)
     for logger in trainer.loggers:
-        is_ours = type(logger).__module__.startswith("lmkit.")
-        with nullcontext() if is_ours else going_on(logger):  # which Lightning has finalized
+        with allowance(logger):  # which Lightning has finalized
             logger.log_metrics(row, trainer.global_step + 1)
             logger.save()
     tell(trainer.loggers, lambda observer: observer.concluded(metrics, cost))

@@ -201,10 +201,16 @@ def _require_input(mixture: Mixture, trunk: nn.Module) -> None:
     """Raises UserError unless the trunk gives what a mixture reads."""
     reads, gets = mixture.in_dim, trunk.out_dim
     if mixture.layers is not None:
-        if not isinstance(trunk, Trunk):
+        count = getattr(trunk, "num_layers", None)  # a user's trunk may not say
+        if not isinstance(trunk, Trunk) or count == 0:
             raise UserError(
                 f"{type(mixture).__name__} takes the outputs of several layers, and "
                 f"{type(trunk).__name__} gives those of its last alone: choose another head/mixture"
+            )
+        if count is not None and max(mixture.layers) > count:
+            raise UserError(
+                f"{type(mixture).__name__} takes the output of layer {max(mixture.layers)}, and "
+                f"trunk.num_layers is {count}"
             )
     elif reads != gets:
         raise UserError(f"{mixture.in_option} ({reads}) must be equal to trunk.out_dim ({gets})")

@@ -30,7 +30,7 @@ from lmkit.presentation.tables import key_values
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import tell
+from lmkit.runs.observer import allowance, tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, locks_beside, require_last, tidy
 from lmkit.runs.stop_signals import StopRequested, StopSignals
@@ -127,7 +127,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
-        logger.log_hyperparams(config)
+        with allowance(logger):
+            logger.log_hyperparams(config)
     if checkpoint is None and "finetuned_from" in config:
         from lmkit.experiment.finetuning import start_from
 

@@ -64,11 +64,7 @@ def filled_in(config: DictConfig) -> DictConfig:
         raise UserError("trunk.of is missing: give a run, such as runs/NAME-ID, or hf:FOLDER")
     require_text("trunk.of", trunk.of)
     require_choice("head.start", start, ("fresh", "trunk"))
-    if OmegaConf.select(config, "head.mixture._target_") == _DOC:
-        raise UserError(
-            "head/mixture=doc takes the outputs of all layers, and trunk=fixed has those of the "
-            "last: choose another mixture"
-        )
+    _require_parts_of_a_head(config)
     trunk_of = trunk.of
     source_of = _pretrained_source if trunk_of.startswith(_HF) else _run_source
     data, emb_dim, cap = source_of(config)
@@ -92,6 +88,21 @@ def filled_in(config: DictConfig) -> DictConfig:
             }
             OmegaConf.update(config, "head.transform", capped, merge=False)
     return config
+
+
+def _require_parts_of_a_head(config: DictConfig) -> None:
+    """Raises UserError for a part that needs more of the trunk than its contexts."""
+    if OmegaConf.select(config, "head.mixture._target_") == _DOC:
+        raise UserError(
+            "head/mixture=doc takes the outputs of all layers, and trunk=fixed has those of the "
+            "last: choose another mixture"
+        )
+    for name in ("ar_weight", "tar_weight"):
+        if OmegaConf.select(config, f"objective.{name}"):
+            raise UserError(
+                f"objective.{name} regularises the trunk's output, and trunk=fixed does not train "
+                f"it: leave it at 0"
+            )
 
 
 def _require_own_parts(config: DictConfig) -> None:

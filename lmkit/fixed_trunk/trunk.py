@@ -33,6 +33,7 @@ class FixedTrunk(Trunk):
     """
 
     display_name = FIXED_TRUNK
+    num_layers = 0  # whose outputs a head could take, but for the last one's
     factor: Tensor | None
 
     def __init__(

@@ -14,7 +14,15 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import require_count, require_flag, require_number, require_positive
+from lmkit.errors.user_error import (
+    UserError,
+    require_count,
+    require_flag,
+    require_number,
+    require_positive,
+)
+
+_MOST_KNOTS = 2**24  # single precision tells no more indices apart
 
 Tensors = Sequence[Tensor]
 
@@ -168,6 +176,8 @@ class PiecewiseLinear(BlockwiseTransform):
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:
         super().__init__()
         require_count("head.transform.knots", knots, minimum=2)
+        if knots > _MOST_KNOTS:
+            raise UserError(f"head.transform.knots must be at most {_MOST_KNOTS}, but is {knots}")
         require_positive("head.transform.limit", limit)
         require_flag("head.transform.frozen", frozen)
         self.knots, self.limit, self.frozen = knots, float(limit), frozen

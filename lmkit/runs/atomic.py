@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # only for the type checker
 
 Check = Callable[[], object]  # raises LockLost once the run is another process's
 
-_NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 
@@ -200,7 +201,8 @@ def link_exclusively(source: Path, target: Path) -> bool:
 
 
 def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
-    """Removes the temporary files of killed and suspended processes, in `folder` and below.
+    """Removes the temporary files and folders of killed and suspended processes, in `folder` and
+    below.
 
     Only the holder of the lock on what is written there may call this, before it writes.
 
@@ -210,7 +212,10 @@ def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
     check()  # afterwards, so that no file of a new lock holder is among them
     for temporary in leftovers:
         try:
-            temporary.unlink(missing_ok=True)
+            if temporary.is_dir() and not temporary.is_symlink():
+                shutil.rmtree(temporary)
+            else:
+                temporary.unlink(missing_ok=True)
         except OSError as error:
             raise UserError(f"cannot remove {temporary}: {error.strerror}") from error
 
@@ -303,7 +308,7 @@ def _write_and_sync(path: Path, descriptor: int, write: Callable[[BinaryIO], obj
     except BaseException as error:
         if raw.failure is not None:
             raise _cannot_write(path, raw.failure) from error
-        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise _cannot_write(path, error) from error
         raise
 
@@ -319,7 +324,7 @@ def _naming(path: Path) -> Iterator[None]:
 
 def _cannot_write(path: Path, error: OSError) -> UserError:
     reason = os.strerror(error.errno) if error.errno else str(error)
-    if error.errno in _NO_SPACE:
+    if error.errno in NO_SPACE:
         return UserError(
             f"cannot write {path}: {reason}; make room there and run the same command again "
             f"(what was there before is untouched)"

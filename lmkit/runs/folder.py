@@ -41,7 +41,7 @@ SCHEMA_VERSION = 3  # of identity.json
 _RESTORED = "the run's command restores it from a checkpoint"
 
 State = Literal["new", "unfinished", "finished"]
-_NOT_FINISHED = {"new": "it has not been started", "unfinished": "it has not finished"}
+NOT_FINISHED = {"new": "it has not been started", "unfinished": "it has not finished"}
 
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # ten times as fast, where it was built
 
@@ -296,7 +296,7 @@ def read_finished(folder: RunFolder) -> FinishedRun:
     Raises: UserError saying why the run does not count: it has not finished, or it is damaged.
     """
     state = folder.state()
-    if state in _NOT_FINISHED:
-        raise UserError(_NOT_FINISHED[state])
+    if state in NOT_FINISHED:
+        raise UserError(NOT_FINISHED[state])
     result, known = folder.read_result(), folder.read_identity()
     return FinishedRun(folder, known.settings, known.names, result)

@@ -1,7 +1,7 @@
 """The contract between a training run and loggers that follow more than its metrics."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Protocol, runtime_checkable
 
 from lmkit.runs.folder import RunFolder
@@ -39,6 +39,13 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
         if isinstance(logger, RunObserver):
             with going_on(logger):
                 event(logger)
+
+
+def allowance(logger: object) -> AbstractContextManager[None]:
+    """Within it a logger may fail, and the run continues; lmkit's own may not: they write results,
+    or go on by themselves.
+    """
+    return nullcontext() if type(logger).__module__.startswith("lmkit.") else going_on(logger)
 
 
 @contextmanager

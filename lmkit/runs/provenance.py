@@ -66,7 +66,7 @@ def git_revision(folder: Path) -> dict[str, object] | None:
     # git does not follow links
     code = [folder, *(each.resolve() for each in folder.iterdir() if each.is_symlink())]
     paths = [str(each) for each in code if each.exists()]
-    changes = _git(folder, "--literal-pathspecs", "status", "--porcelain", "--", *paths)
+    changes = _git(folder, "--literal-pathspecs", "status", "--porcelain", "-unormal", "--", *paths)
     if tracked is None or commit is None or changes is None:
         return None
     return {"commit": commit.strip(), "dirty": bool(changes.strip())}

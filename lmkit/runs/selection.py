@@ -31,6 +31,10 @@ _FILTER = re.compile(r"\s+(?=[A-Za-z_][\w.]*[:=])")  # what stands before one
 _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # a number that YAML 1.1 may not know
 _ABSENT = object()
 _TEXTS = ("head", "name")  # whose values are not YAML: a pattern may begin with *
+_NO_FILTER = {  # states that a table shows
+    "failed": "; finished runs fail by the others that are selected",
+    "damaged": "; damaged runs are shown where no filter is given, and read by no command",
+}
 _SHOWN = 8  # values of an option, in a message
 
 
@@ -214,9 +218,8 @@ def _filtered(
             if _matches(name, value, wanted):
                 passing.append(folder)
         if values and not passing and not damaged:
-            judged = "; finished runs fail by the others that are selected"
-            is_judged = (name, wanted) == ("state", "failed")
-            raise UserError(_others(name, values, before) + judged * is_judged)
+            why = _NO_FILTER.get(wanted, "") if name == "state" else ""
+            raise UserError(_others(name, values, before) + why)
         folders, before = [*passing, *unbegun], f"{before} {name}:{wanted}"
     return folders, damaged
 

@@ -15,10 +15,11 @@ from __future__ import annotations
 
 import glob
 import json
+import os
 import re
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
@@ -121,7 +122,8 @@ class SweepFolder:
         sweeps = Path(runs_dir) / "sweeps"
         for path in (sweeps / name_or_folder, Path(name_or_folder)):
             if (path / MANIFEST).is_file():
-                return cls(path.resolve(), _read(path / MANIFEST))
+                # as it was given: runs lie beside a sweep's link, not beside what it links to
+                return cls(Path(os.path.abspath(path)), _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
         names = "there are " + ", ".join(there) if there else "there are none"
@@ -288,12 +290,9 @@ class SweepFolder:
 
 
 def points_asked_for(runs_dir: Path) -> list[Point]:
-    """The points of all sweeps in `runs_dir`, except damaged sweeps."""
-    points: list[Point] = []
-    for path in sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}")):
-        with suppress(UserError):
-            points += _read(path).points
-    return points
+    """The points of all sweeps in `runs_dir`. Raises: UserError when a manifest is damaged."""
+    paths = sorted(runs_dir.glob(f"sweeps/*/{MANIFEST}"))
+    return [point for path in paths for point in _read(path).points]
 
 
 def require_name(name: str) -> None:

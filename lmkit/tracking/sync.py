@@ -20,12 +20,12 @@ import wandb
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import tracked
+from lmkit.runs.atomic import NO_SPACE, remove_leftovers
 from lmkit.runs.folder import FinishedRun
+from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
 from lmkit.tracking.wandb import DEFAULT_PROJECT, OF_AN_AGENT, OWN, opened
-
-_BEING_WRITTEN = ".wandb-"  # how the folder of a record begins until it is whole
 
 
 def record_all(
@@ -36,9 +36,10 @@ def record_all(
     Args:
         sweeps: by the names of runs, the sweeps that are the groups of those without one.
 
-    Raises: UserError when a record cannot be written.
+    Raises: UserError when the disk is full.
     """
-    records, left_out = [], {}
+    records: list[Path] = []
+    left_out: dict[str, str] = {}
     for variable in OF_AN_AGENT:  # else all have its run's id
         os.environ.pop(variable, None)
     for run in tracked(runs, "W&B runs"):
@@ -49,20 +50,24 @@ def record_all(
         except UserError as error:
             left_out[run.name] = str(error)
             continue
-        for left in run.folder.path.glob(f"{_BEING_WRITTEN}*"):  # by a killed process
-            shutil.rmtree(left, ignore_errors=True)
         try:
-            with tempfile.TemporaryDirectory(
-                dir=run.folder.path.resolve(), prefix=_BEING_WRITTEN
-            ) as new:
-                options = _options(run, config, sweeps.get(run.name))
-                record = opened(new, config, run.names, options, _settings())
-                _fill(record, run, config, rows, charts)
-                records.append(_in_place_of_others(run, Path(new)))
+            with RunLock(run.folder.lock) as lock:
+                remove_leftovers(run.folder.path, lock.check)
+                with tempfile.TemporaryDirectory(
+                    dir=run.folder.path.resolve(), prefix=".wandb-", suffix=".tmp"
+                ) as new:
+                    options = _options(run, config, sweeps.get(run.name))
+                    record = opened(new, config, run.names, options, _settings())
+                    _fill(record, run, config, rows, charts)
+                    records.append(_in_place_of_others(run, Path(new)))
+        except UserError as error:  # another process uses the run
+            left_out[run.name] = str(error)
         except (TypeError, ValueError) as error:
             left_out[run.name] = f"W&B refuses its options: {' '.join(str(error).split())}"
         except (OSError, wandb.Error) as error:
-            raise UserError(f"{run.folder.path}/wandb cannot be written: {error}") from error
+            left_out[run.name] = f"{run.folder.path}/wandb cannot be written: {error}"
+            if isinstance(error, OSError) and error.errno in NO_SPACE:
+                raise UserError(left_out[run.name]) from error
     return records, left_out
 
 
@@ -129,9 +134,9 @@ def _in_place_of_others(run: FinishedRun, new: Path) -> Path:
     (written,) = (new / "wandb").glob("offline-run-*")
     place = run.folder.path / "wandb"
     place.mkdir(exist_ok=True)  # or a link to elsewhere
-    for earlier in place.iterdir():
-        if earlier.is_dir() and not earlier.is_symlink():
-            shutil.rmtree(earlier, ignore_errors=True)  # a file server may hold some of it
-        else:
+    for earlier in place.iterdir():  # where several runs link to one folder, of others too
+        if earlier.is_symlink() and not earlier.exists():
             earlier.unlink(missing_ok=True)
+        elif earlier.name.endswith(f"-{run.name}"):
+            shutil.rmtree(earlier, ignore_errors=True)  # a file server may hold some of it
     return Path(shutil.move(written, place / written.name))

@@ -20,6 +20,7 @@ from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.measures.perplexity import TokenMean, safe_exp
 from lmkit.runs.metrics import require_metric_name
+from lmkit.runs.observer import allowance
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optimizer
 from lmkit.training.schedule import Schedule
@@ -137,7 +138,8 @@ class HeadModule(pl.LightningModule, Predictor):
         # Lightning would write an epoch's row only after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
-            logger.log_metrics(row, step)
+            with allowance(logger):
+                logger.log_metrics(row, step)
 
     def configure_gradient_clipping(
         self,

@@ -93,6 +93,7 @@ class AdamW(torch.optim.AdamW):
         weight_decay: float,
         fused: bool,
     ) -> None:
+        require_positive("optimizer.lr", lr)
         require_at_least("optimizer.weight_decay", weight_decay, 0)
         require_positive("optimizer.eps", eps)
         require_list("optimizer.betas", betas, "[0.9,0.999]")

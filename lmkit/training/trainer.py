@@ -188,3 +188,4 @@ def _quiet() -> None:
     warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
     warnings.filterwarnings("ignore", message=".*`srun` command is available.*")  # one process
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)
+    logging.getLogger("pytorch_lightning.callbacks").setLevel(logging.INFO)  # what a user asks for

@@ -37,6 +37,12 @@ def test_further_checkpoints_are_saved_in_the_runs_folder(lmkit, run):
     assert not list(Path.cwd().glob("*.ckpt"))
 
 
+def test_a_summary_of_the_model_is_shown(tmp_path):
+    log = tmp_path / "log"
+    Line(tmp_path, *line("ModelSummary"), "runs_dir=.", log=log).wait(600)
+    assert "Trainable params" in log.read_text()
+
+
 def test_a_metric_that_no_run_has_is_refused_with_those_that_there_are(refused):
     message = refused(*line("EarlyStopping", "monitor=val_loss"))
     assert "`val_loss` which is not available" in message

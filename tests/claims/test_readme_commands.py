@@ -14,12 +14,14 @@ from omegaconf import DictConfig
 
 from lmkit.cli import entry, main
 from lmkit.cli.words import Command
+from lmkit.experiment.definition import define
 from lmkit.fixed_trunk import composition
 from lmkit.sweeps import multirun
 from lmkit.sweeps.axes import Line, option_of
 from lmkit.sweeps.points import Composer, ConfigReader
 from tests.claims.test_pages_run import NOT_RUN
-from tests.pages import PAGES, lmkit_command, shell_lines, write_shown_files
+from tests.pages import PAGES, README, lmkit_command, shell_lines, write_shown_files
+from tests.tiny import composed
 
 
 def commands_of_pages() -> Iterator[str]:
@@ -100,3 +102,8 @@ def test_the_command_is_taken(line, lmkit):
         return
     with pytest.raises(Taken):
         lmkit(command, *arguments)
+
+
+def test_the_first_runs_folder_is_told():
+    found = define(composed("experiment=toy"), has_gpu=False).folder.path.name
+    assert f"run folder: runs/{found}\n" in README.read_text("utf-8")

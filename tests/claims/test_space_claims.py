@@ -119,6 +119,7 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     litter = [run.path / ".result.json.ab.tmp" for run in (unfinished, held)]
     for path in litter:
         path.write_text("being written")
+    (held.path / ".wandb-ab.tmp" / "wandb").mkdir(parents=True)
     before = contents(tmp_path / "runs")
     with RunLock(held.lock):
         shown = printed("clean", "runs", "keep=none", "dry_run=false")
@@ -126,15 +127,24 @@ def test_clean_leaves_what_is_not_finished_or_at_work(three, tmp_path, printed, 
     for reason in ("has not finished", "a process is using it", "a sweep asks for more epochs"):
         assert re.search(rf"left as it is: 1 run: [\w ]*{reason}", shown)
     printed("clean", held.path.name, "keep=all", "dry_run=false")
+    assert not list(held.path.glob(".wandb-*"))
     assert contents(tmp_path / "runs").keys() == before.keys() - {litter[1]}
 
 
 def test_clean_leaves_what_a_sweep_trains_further_wherever_it_lies(three, tmp_path, printed):
     *_, further = three
     asked = Point("epochs", [], further.path.name, "toy", 9, None)
-    SweepFolder.of(Manifest("further", "runs", str(tmp_path), 0, [asked])).save()
+    sweep = SweepFolder.of(Manifest("further", "runs", str(tmp_path), 0, [asked]))
+    sweep.save()
     further.path.rename(tmp_path / "on_another_disk")
     further.path.symlink_to(tmp_path / "on_another_disk")
+    manifest = sweep.path / "manifest.json"
+    whole = manifest.read_text()
+    manifest.write_text(whole[:-9])
+    shown = printed("clean", "runs", "keep=none", "dry_run=false")
+    assert "left as it is: 3 runs: a sweep asks for more epochs of it, or may" in shown
+    assert all(map(checkpoints, three))
+    manifest.write_text(whole)
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
     assert "left as it is: 1 run: a sweep asks for more epochs of it" in shown
     assert [bool(checkpoints(each)) for each in three] == [False, False, True]
@@ -166,6 +176,12 @@ def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
         other = RunFolder(tmp_path / f"runs/{name}-0123456789ab")
         other.path.mkdir()
         other.config.write_bytes(checked(yaml.safe_dump(config).encode()))
+    trunk.path.rename(tmp_path / "on_another_disk")
+    trunk.path.symlink_to(tmp_path / "on_another_disk")
+    whole = other.config.read_bytes()
+    other.config.write_bytes(whole[:-9])  # training it again mends that
+    assert "best.ckpt stays: 3 runs:" in printed("clean", "runs", "keep=none", "dry_run=false")
+    other.config.write_bytes(whole)
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
     assert "best.ckpt stays: 2 runs: an unfinished run finetunes it, or has it" in shown
     best = {"best.ckpt"}

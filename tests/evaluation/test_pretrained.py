@@ -23,7 +23,7 @@ from torch import Tensor
 from lmkit.data.subwords import Subwords
 from lmkit.pretrained.loading import load_pretrained
 from lmkit.pretrained.source import find_checkpoints
-from lmkit.pretrained.windows import StrideWindows, TokenizedText
+from lmkit.pretrained.windows import StrideWindows, TokenizedText, window_and_stride
 from lmkit.runs.array_files import read_arrays
 from lmkit.runs.checksums import checked_json, parse_json
 from tests.pretrained_models import SIZES, TEXT, make_tokenizer
@@ -299,8 +299,13 @@ def test_each_checkpoint_of_a_model_is_measured_and_knows_its_step(models, here,
 
 
 def test_revisions_come_by_step_and_the_last_weights_last():
-    found = find_checkpoints("someone/model", ["main", "step1000", "step20"])
-    assert [each.revision for each in found] == ["step20", "step1000", "main"]
+    found = find_checkpoints("someone/model", ["main", "step1000", "epoch3", "step20"])
+    assert [each.revision for each in found] == ["epoch3", "step20", "step1000", "main"]
+
+
+def test_a_window_is_1024_tokens_at_most_unless_more_are_asked_for():
+    assert window_and_stride(None, None, 4096, ()) == (1024, 512)
+    assert window_and_stride(2048, None, 4096, ()) == (2048, 1024)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -111,7 +111,7 @@ def take_over_and_wake(config: dict, suspended: multiprocessing.Process) -> RunF
     before = files(folder)
     os.kill(suspended.pid, signal.SIGCONT)
     suspended.join()
-    assert suspended.exitcode == HELD
+    assert suspended.exitcode == HELD == 69
     assert files(folder) == before
     assert set(before) == LISTED
     return folder

@@ -306,6 +306,7 @@ def test_only_the_head_has_a_size(head_config, overrides):
         (["+data.train_tokens=9"], r"data\.train_tokens is for trunk\.of=hf:FOLDER; a run has its"),
         (["data.name=mine"], r"data\.name is for trunk\.of=hf:FOLDER"),
         (["data.root=/there"], r"data\.root=/there is for a text in files, and that of "),
+        (["objective.ar_weight=2"], "objective.ar_weight regularises the trunk's output"),
         (["experiment=toy"], "trunk=fixed needs experiment=fixed_trunk or one that builds on it"),
         (["head.start=warm"], r"head\.start must be one of fresh, trunk"),
         (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose head\.emb_dim=8"),

@@ -8,8 +8,11 @@ import torch
 from torch import Tensor, nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.objects import _require_input
+from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
+from lmkit.heads.mixtures import SingleContext
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.heads.conftest import assert_formula, assert_near_in_bf16, make_batch
@@ -103,6 +106,24 @@ def test_the_paper_s_penalty_is_the_default_and_another_is_refused():
     assert doc(EXPERTS).penalty_of == "paper"
     with pytest.raises(UserError, match="penalty_of must be one of paper, program"):
         doc(EXPERTS, penalty_of="code")
+
+
+@pytest.mark.parametrize(
+    ("layers", "trunk", "reason"),
+    [
+        (
+            (1, 3),
+            AWDLSTM(num_words=V, **SIZES),
+            "takes the output of layer 3, and trunk.num_layers is 2",
+        ),
+        ((0,), FixedTrunk(V, emb_dim=E, out_dim=E), "FixedTrunk gives those of its last alone"),
+    ],
+)
+def test_layers_that_a_trunk_does_not_have_are_refused(layers, trunk, reason):
+    mixture = SingleContext(E)
+    mixture.layers = layers
+    with pytest.raises(UserError, match=reason):
+        _require_input(mixture, trunk)
 
 
 def test_the_module_hands_over_the_layers_side_by_side():

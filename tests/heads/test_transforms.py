@@ -184,6 +184,11 @@ def test_plif_is_the_integral_of_its_slopes(knots):
         close(transform(logits), expected, rtol, atol)
 
 
+def test_more_knots_than_single_precision_tells_apart_are_refused():
+    with pytest.raises(UserError, match=r"^head\.transform\.knots must be at most 16777216"):
+        PiecewiseLinear(2**24 + 1, 4.0, frozen=False)
+
+
 def test_plif_with_a_million_knots_is_as_accurate_as_float32_can_be():
     torch.manual_seed(0)
     knots, limit = 10**6, 20.0

@@ -4,6 +4,7 @@ Shapes: T tokens read, K components, V vocabulary.
 """
 
 import json
+import math
 import shutil
 from pathlib import Path
 
@@ -17,11 +18,13 @@ from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
 from lmkit.cli.analysis import record_rows
+from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation import split_reader
 from lmkit.evaluation.generate import generate
 from lmkit.evaluation.split_reader import SplitReader
 from lmkit.experiment import load
 from lmkit.experiment.load import load_run
+from lmkit.experiment.make import make
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.selection import select_run
@@ -117,16 +120,21 @@ def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_ru
     assert (loaded.changed, read.run.changed) == ((), ("tests.live_bytes.LiveBytes",))
 
 
-@pytest.mark.parametrize("data_root", [None, "given"])
-def test_a_run_that_is_compared_with_finds_its_own_corpus(tiny_run, monkeypatch, data_root):
-    """Unless data_root= says where both are."""
+@pytest.mark.parametrize(
+    ("data", "data_root", "expected"),
+    [({"root": "its"}, None, None), ({"root": "its"}, "given", "given"), ({}, "given", None)],
+)
+def test_a_run_that_is_compared_with_finds_its_own_corpus(
+    tiny_run, monkeypatch, data, data_root, expected
+):
+    """Unless data_root= says where both are; a corpus without files has none."""
     reader = SplitReader(load_run(tiny_run, "best", None, None), "test", 5)
     other, run, roots = select_run("compared_with", str(tiny_run)), reader.run, []
-    monkeypatch.setattr(RunFolder, "read_config", lambda self: {"data": {"root": "its"}})
+    monkeypatch.setattr(RunFolder, "read_config", lambda self: {"data": data})
     monkeypatch.setattr(split_reader, "load_run", lambda *of, **_: roots.append(of[2]) or run)
     reader.run = run._replace(config={"data": {"root": "of the first"}}, data_root=data_root)
     reader.reader_of(other)
-    assert roots == [data_root]
+    assert roots == [expected]
 
 
 def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):
@@ -339,3 +347,15 @@ def test_a_softmax_is_nearest_to_itself_and_one_of_fewer_dimensions_is_not(
     assert one["divergence"] > 1e-7
     assert one["held_out"] == 0
     assert one["held_out_divergence"] is None
+
+
+def test_a_result_has_what_is_true_of_the_toy_language(tiny_run):
+    folder = RunFolder(tiny_run)
+    data, metrics = folder.read_config()["data"], folder.read_result().metrics
+    language = make(data, "data", ToyLanguage)
+    names = ("true_rank", "floor_ppl", "entropy_ppl")
+    floor, entropy = (
+        math.exp(value) for value in (language.floor("test"), language.entropy("test"))
+    )
+    assert [metrics[name] for name in names] == [data["rank"], floor, entropy]
+    assert metrics["test_bits_per_token"] == pytest.approx(math.log2(metrics["test_ppl"]))

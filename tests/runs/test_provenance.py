@@ -44,6 +44,12 @@ def test_a_checkout_is_dirty_where_its_code_has_changed(checkout: Path) -> None:
         git(top, "clean", "-fdq")
 
 
+def test_a_new_file_counts_where_git_status_shows_none(checkout: Path) -> None:
+    git(checkout, "config", "status.showUntrackedFiles", "no")
+    (checkout / "new.py").write_text("")
+    assert git_revision(checkout)["dirty"] is True
+
+
 def test_package_installed_inside_another_checkout(checkout: Path) -> None:
     installed = checkout.parent / "runs" / "site-packages"
     installed.mkdir(parents=True)

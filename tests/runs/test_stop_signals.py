@@ -18,6 +18,11 @@ from lmkit.runs.stop_signals import (
 )
 
 
+def test_the_signals_of_schedulers_and_terminals_are_heard():
+    names = {"SIGTERM", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2"}
+    assert {number.name for number in map(signal.Signals, HEARD_SIGNALS)} == names
+
+
 @pytest.mark.parametrize("number", HEARD_SIGNALS)
 def test_a_signal_is_noted_and_the_first_one_counts(number):
     before = signal.getsignal(number)
@@ -59,7 +64,7 @@ def test_ctrl_c_after_another_signal_ends_the_work_at_once_and_then_the_process(
         signal.raise_signal(first)
         with pytest.raises(StopRequested) as end:
             signal.raise_signal(signal.SIGINT)
-        assert end.value.code == INTERRUPTED
+        assert end.value.code == INTERRUPTED == 130
         assert signal.getsignal(signal.SIGINT) == signal.SIG_DFL
     assert signal.getsignal(signal.SIGINT) == signal.default_int_handler
 

@@ -95,7 +95,7 @@ def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -
     assert not list((sweep.path / "failures").iterdir())
 
 
-def test_of_lines_typed_at_the_same_instant_one_has_its_points(
+def test_lines_typed_at_the_same_instant_all_add_their_points(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def slow(path: Path, read=sweep_folder._read) -> Manifest:
@@ -104,14 +104,24 @@ def test_of_lines_typed_at_the_same_instant_one_has_its_points(
         finally:
             time.sleep(0.1)  # between what a line reads and what it writes
 
-    monkeypatch.setattr(sweep_folder, "_read", slow)
-    points = [Point(str(i), [f"seed={i}"], f"toy-{i}", "toy", 1, None) for i in range(3)]
+    points = [Point(str(i), [f"seed={i}"], f"toy-{i}", "toy", 1, None) for i in range(4)]
     sweeps = [SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 0, [p])) for p in points]
-    lines = [threading.Thread(target=sweep.save) for sweep in sweeps]
+    sweeps[0].save()
+    monkeypatch.setattr(sweep_folder, "_read", slow)
+    lines = [threading.Thread(target=sweep.save, args=(True,)) for sweep in sweeps[1:]]
     for line in lines:
         line.start()
     for line in lines:
         line.join()
     found = SweepFolder.find("mine", str(tmp_path / "runs"))
-    assert len(found.manifest.points) == 1
+    assert len(found.manifest.points) == 4
     assert {path.name for path in found.path.iterdir()} == {"failures", "logs", "manifest.json"}
+
+
+def test_runs_lie_beside_a_link_to_the_folder_of_sweeps(tmp_path: Path) -> None:
+    (tmp_path / "scratch" / "sweeps").mkdir(parents=True)
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / "sweeps").symlink_to(tmp_path / "scratch" / "sweeps")
+    made = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 0, []))
+    made.save()
+    assert SweepFolder.find("mine", str(tmp_path / "runs")).runs_dir == made.runs_dir

@@ -17,12 +17,13 @@ from lmkit.cli.entry import compose, plain_config
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_loggers
 from lmkit.runs.folder import RunFolder, read_finished
+from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import RunObserver
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.tracking import wandb as module
 from lmkit.tracking.sync import _options, record_all, upload
-from lmkit.tracking.wandb import OWN, WandbLogger
+from lmkit.tracking.wandb import WandbLogger
 from tests.conftest import REPOSITORY
 from tests.tracking.conftest import CONFIG, NAMES, inspect, offline
 from tests.waiting import state_of, wait_for
@@ -91,28 +92,38 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert (summary["parameters"], summary["rank_contexts"]) == (24_221_600, 100)
     assert [row["epoch"] for row in live["history"] if "valid/ppl" in row] == [1, 2, 3]
     assert recorded_from_its_folder(finished) == live
-    (finished.path / ".wandb-left" / "wandb").mkdir(parents=True)  # by a process that was killed
+    (finished.path / ".wandb-ab.tmp" / "wandb").mkdir(parents=True)  # by a process that was killed
     assert recorded_from_its_folder(finished) == live  # again, in the place of the first
     assert len(offline(finished.path)) == 1
     assert not list(finished.path.glob(".wandb-*"))
 
 
 def test_a_record_may_lie_on_another_disk(finished, tmp_path):
-    (tmp_path / "disk").mkdir()
+    others = tmp_path / "disk" / "offline-run-20260101_000000-other"
+    others.mkdir(parents=True)
     (finished.path / "wandb").symlink_to(tmp_path / "disk")
     for _ in range(2):
         (record,), left_out = record_all([read_finished(finished)], {})
         assert not left_out
         assert record.resolve().parent == tmp_path / "disk"
-        assert len(offline(finished.path)) == 1
+        assert len(offline(finished.path)) == 2
+        assert others.is_dir()
 
 
-def test_a_run_whose_options_wandb_refuses_is_left_out_of_the_records(finished, tmp_path):
-    odd = RunFolder(Path(shutil.copytree(finished.path, tmp_path / "odd")))
+def test_a_run_that_cannot_be_recorded_is_left_out(finished, tmp_path):
+    odd, gone, held = (
+        RunFolder(Path(shutil.copytree(finished.path, tmp_path / name)))
+        for name in ("odd", "gone", "held")
+    )
     odd.write_config(yaml.safe_dump(CONFIG | {"logger": {"wandb": {"notes": 5}}}))
-    records, left_out = record_all([read_finished(each) for each in (odd, finished)], {})
+    (gone.path / "wandb").symlink_to(tmp_path / "a disk that is gone")
+    with RunLock(held.lock):
+        runs = [read_finished(each) for each in (odd, gone, held, finished)]
+        records, left_out = record_all(runs, {})
     assert [record.parents[1] for record in records] == [finished.path]
     assert left_out["odd"].startswith("W&B refuses its options: ")
+    assert left_out["gone"].startswith(f"{gone.path}/wandb cannot be written: ")
+    assert "held" in left_out
 
 
 def test_runs_without_a_group_have_the_sweep_that_is_recorded(finished, monkeypatch):
@@ -213,7 +224,7 @@ def test_the_project_is_that_of_wandbs_variable(finished, monkeypatch):
         assert _options(read_finished(finished), {"logger": None}, None)["project"] == expected
 
 
-@pytest.mark.parametrize("option", OWN)
+@pytest.mark.parametrize("option", ["dir", "reinit", "resume", "settings"])
 def test_options_of_wandb_that_lmkit_sets_are_refused(finished, option):
     with pytest.raises(UserError, match=rf"^logger\.wandb\.{option} cannot be set: lmkit sets it"):
         logger(finished, **{option: "mine"})
@@ -252,17 +263,17 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
         told._opened.finish()
 
 
-@pytest.mark.parametrize("is_damaged", [True, False])  # or has not finished
+@pytest.mark.parametrize("damaged", ["metrics", "result", None])  # or it has not finished
 def test_the_command_records_what_has_finished_and_leaves_out_the_rest(
-    finished, is_damaged, monkeypatch, capsys
+    finished, damaged, monkeypatch, capsys
 ):
     bad = RunFolder(shutil.copytree(finished.path, finished.path.with_name("bad-0123456789ab")))
-    if is_damaged:
-        bad.metrics.write_text("epoch\n1\n")
+    if damaged:
+        getattr(bad, damaged).write_text("epoch\n1\n")
     else:
         bad.result.unlink()
     monkeypatch.setattr("sys.argv", ["lmkit sync", str(finished.path.parent)])
-    if is_damaged:
+    if damaged:
         with pytest.raises(SystemExit, match="1"):
             sync.main()
     else:

@@ -62,6 +62,7 @@ def test_options_are_those_of_pytorchs_own():
     ("option", "value", "named"),
     [
         ("lr", 0, r"optimizer\.lr"),
+        ("lr", None, r"^optimizer\.lr must be a finite number"),
         ("weight_decay", -1, r"optimizer\.weight_decay"),
         ("betas", 0.9, r"optimizer\.betas must be a list such as \[0\.9,0\.999\]"),
         ("betas", [0.9], r"optimizer\.betas must be two numbers"),

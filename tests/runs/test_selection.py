@@ -98,6 +98,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
     [
         ("tow", r"b=tow selects no run: .*did you mean two\?"),
         ("", "b must name runs"),
+        ("{} state:damaged", "damaged runs are shown where no filter is given"),
         ("{} seed:77", r"none of the runs of .*: there is seed:1, seed:2, seed:8, seed:9$"),
         ("{} head:softmaxes", "there is head:gss, head:mos_gss, head:softmax$"),
         ("{} head:gss seed:3", "there is seed:1, seed:2 with head:gss$"),

@@ -4,7 +4,8 @@
 the frame has is named as its column, one that an analysis measures as its `in_print` names it; of
 a p, the remark says against which experiment. An experiment is one of conf/experiment,
 `NAME_finetune` after finetuning, with the options that the row changes after a space. Sizes of
-benchmarks and values of options are there to be looked up: no page shows them.
+benchmarks, values of options and scores of dialogue (of another split than ours) are there to be
+looked up: no page shows them.
 `published_curves.csv` has logs of trainings by others, by epoch; `published_curve_logs.csv` says
 whose they are, which experiment they trained, and in what they differ from it.
 """

@@ -30,6 +30,7 @@ from tests.pretrained_models import SIZES, TEXT, make_tokenizer
 
 transformers = pytest.importorskip("transformers")
 WINDOW, STRIDE, CONTEXTS = 24, 10, 300
+pytestmark = pytest.mark.usefixtures("undrawn")
 
 
 @pytest.fixture
@@ -87,7 +88,6 @@ def options(models: Path, name: str, *more: str) -> list[str]:
     return [f"hf={models / name}", text, f"window={WINDOW}", f"stride={STRIDE}", *more]
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     ("name", "method", "logits"),
     [
@@ -126,7 +126,6 @@ def test_rank_is_that_of_the_models_own_log_softmax(
     assert found["bits_per_byte"] == pytest.approx(bits / num_bytes, rel=1e-5)
 
 
-@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("template", ["[gMASK] <sop> $A", "[CLS] $A [SEP]", "$A </s>"])
 def test_every_window_begins_as_the_tokenizer_begins_a_text(template, models, here, measured_by):
     """GLM's two tokens, a `cls` in the place of a `bos`, an end that is no beginning."""
@@ -142,7 +141,6 @@ def test_every_window_begins_as_the_tokenizer_begins_a_text(template, models, he
     assert found["bits_per_byte"] == pytest.approx(bits / len(TEXT.encode()), rel=1e-5)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(models, here, lmkit):
     folder = Path(shutil.copytree(models / "neox", here / "neox"))
     tokenizer = make_tokenizer(TEXT.lower())
@@ -159,7 +157,6 @@ def test_a_tokenizer_that_loses_text_gives_no_bits_per_byte(models, here, lmkit)
     assert "no bits per byte: the tokenizer" in " ".join(shown.split())
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_what_a_killed_process_left_goes(models, here, lmkit):
     folder = here / "pretrained/neox"
     left = [folder / "analysis/.rank.json.0.tmp", folder / "spectra/.decoder_weight.npz.0.tmp"]
@@ -288,7 +285,6 @@ def test_predictions_are_the_models_own(name, models, here, lmkit):
     assert any(entry["context"].endswith("company") for entry in found["contexts"])
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_each_checkpoint_of_a_model_is_measured_and_knows_its_step(models, here, lmkit):
     for step in (100, 9, 20):
         shutil.copytree(models / "gpt2", here / f"mine/checkpoint-{step}")
@@ -308,7 +304,6 @@ def test_a_window_is_1024_tokens_at_most_unless_more_are_asked_for():
     assert window_and_stride(2048, None, 4096, ()) == (2048, 1024)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_report_has_a_row_for_each_model_and_text(models, here, lmkit):
     """Of two checkpoints, a model without gradients and one with predictions alone."""
     measured, text = here / "pretrained", f"text={models / 'text.txt'}"
@@ -340,7 +335,6 @@ def rows_of(table: str) -> dict[str, dict[str, str]]:
         return {row[""]: row for row in csv.DictReader(lines)}
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_models_that_were_measured_are_no_runs(models, here, lmkit, refused):
     lmkit("rank", *options(models, "neox", "contexts=20"))
     assert refused("rank", "run=pretrained").startswith("run=pretrained selects no run: ")
@@ -348,7 +342,6 @@ def test_models_that_were_measured_are_no_runs(models, here, lmkit, refused):
     assert lmkit("report", "runs=pretrained/neox").startswith("1 pretrained model: ")
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_one_checkpoint_that_cannot_be_read_leaves_the_others(models, here, lmkit):
     shutil.copytree(models / "gpt2", here / "mine/step1")
     shutil.copytree(models / "bert", here / "mine/step2")
@@ -460,7 +453,6 @@ def test_what_cannot_be_measured_is_refused_in_one_line(
     assert expected in refused("rank", *line)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_the_softmax_of_a_model_is_the_nearest(models, here, measured_by):
     found = measured_by("nearest_softmax", *options(models, "neox", "contexts=60"))
     assert found["num_contexts"] == 60
@@ -468,7 +460,6 @@ def test_the_softmax_of_a_model_is_the_nearest(models, here, measured_by):
     assert found["nearest_perplexity"] == pytest.approx(found["perplexity"], rel=1e-4)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_another_text_has_a_name_of_its_own(models, here, lmkit):
     lmkit("rank", *options(models, "neox", "contexts=20"))
     before = {path: path.read_bytes() for path in here.rglob("pretrained/*/analysis/*")}
@@ -482,7 +473,6 @@ def test_another_text_has_a_name_of_its_own(models, here, lmkit):
     assert other.stem.endswith(f"@{sha256[:8]}")
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_other_windows_need_a_folder_of_their_own(models, here, lmkit, refused):
     line = options(models, "gpt2", "contexts=20")
     lmkit("rank", *line)
@@ -495,7 +485,6 @@ def test_other_windows_need_a_folder_of_their_own(models, here, lmkit, refused):
     lmkit("truncation", *line)
 
 
-@pytest.mark.usefixtures("undrawn")
 def test_a_window_has_no_place_that_positions_skip(models, here, lmkit):
     """The first token's is two after RoBERTa's padding, which has number 1."""
     sizes = SIZES | {"max_position_embeddings": 34, "vocab_size": 304, "is_decoder": True}

@@ -46,9 +46,7 @@ def test_file_is_as_readable_as_any_other(tmp_path: Path) -> None:
         (FileNotFoundError(errno.ENOENT, "No such file", "other"), FileNotFoundError, "'other'$"),
     ],
 )
-def test_a_writer_that_fails_leaves_the_old_content(
-    tmp_path: Path, error: OSError, raised: type[Exception], told: str
-) -> None:
+def test_a_writer_that_fails_leaves_the_old_content(tmp_path, error, raised, told):
     path = tmp_path / "last.ckpt"
     path.write_bytes(b"old")
 
@@ -77,9 +75,7 @@ def test_called_off_before_the_rename(tmp_path: Path) -> None:
     assert only_file(tmp_path) == path
 
 
-def test_a_disk_that_may_no_longer_be_written_does_not_hide_why(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_disk_that_may_no_longer_be_written_does_not_hide_why(tmp_path, monkeypatch):
     """After an error a file system may go read-only: what was written cannot be removed either."""
 
     def refuse(*arguments: object, **options: object) -> None:
@@ -109,9 +105,7 @@ def test_a_second_name_replaces_the_first_file_of_that_name(tmp_path: Path) -> N
             assert sorted(tmp_path.iterdir()) == [best, last]
 
 
-def test_a_second_name_that_cannot_be_made_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_second_name_that_cannot_be_made_is_told(tmp_path, monkeypatch):
     def refuse(source: Path, target: Path) -> None:
         raise OSError(errno.EIO, "Input/output error")
 

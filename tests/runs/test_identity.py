@@ -129,9 +129,7 @@ def test_equal_numbers_are_equal_however_written(option: str, value: object) -> 
         ("trainer.limit_train_batches", None, 5),
     ],
 )
-def test_an_option_at_its_default_is_as_if_not_given(
-    option: str, default: object, other: object
-) -> None:
+def test_an_option_at_its_default_is_as_if_not_given(option, default, other):
     section, name = option.split(".")
     absent = config()
     absent[section].pop(name, None)

@@ -185,9 +185,7 @@ def in_job(monkeypatch: pytest.MonkeyPatch, job_id: str, attempt: int) -> None:
     monkeypatch.setenv("SLURM_RESTART_COUNT", str(attempt))
 
 
-def test_job_started_again_takes_its_lock_at_once(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_job_started_again_takes_its_lock_at_once(path, monkeypatch):
     in_job(monkeypatch, "1234", 0)
     old = RunLock(path)
     old.acquire()
@@ -205,9 +203,7 @@ def test_job_started_again_takes_its_lock_at_once(
     [("1234", "1234", 1), ("1234", "1234", 0), ("1234", "1235", 2), ("1234", "", 2), ("", "", 5)],
     ids=["same attempt", "attempt before", "another job", "no job", "neither in a job"],
 )
-def test_who_is_no_later_attempt_waits(
-    path: Path, monkeypatch: pytest.MonkeyPatch, holders_job: str, job_id: str, job_attempt: int
-) -> None:
+def test_who_is_no_later_attempt_waits(path, monkeypatch, holders_job, job_id, job_attempt):
     """Runs packed into one job are side by side: none may take another's lock for the job's."""
     in_job(monkeypatch, holders_job, 1)
     with RunLock(path):
@@ -235,9 +231,7 @@ def test_damaged_lock_counts_until_it_is_old(path: Path, damage: str | dict[str,
 
 
 @pytest.mark.parametrize("jump_s", [10**6, -(10**6)])
-def test_a_jump_of_the_servers_clock_takes_nothing(
-    path: Path, monkeypatch: pytest.MonkeyPatch, jump_s: int
-) -> None:
+def test_a_jump_of_the_servers_clock_takes_nothing(path, monkeypatch, jump_s):
     """A holder elsewhere that lives seems silent at once, and shows that it lives at its next beat.
 
     The clock has jumped between the holder's last heartbeat and its next one.
@@ -274,9 +268,7 @@ def test_heartbeat_never_stamps_the_lock_of_who_took_over(path: Path) -> None:
     assert path.exists()
 
 
-def test_heartbeat_outlives_a_server_out_of_reach(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_heartbeat_outlives_a_server_out_of_reach(path, monkeypatch):
     path.touch()
     os.utime(path, (1000, 1000))
     stamp, failed = os.utime, threading.Event()
@@ -294,9 +286,7 @@ def test_heartbeat_outlives_a_server_out_of_reach(
     heartbeat.stop()
 
 
-def test_interrupted_as_it_is_taken_it_is_given_back(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_interrupted_as_it_is_taken_it_is_given_back(path, monkeypatch):
     """By Ctrl-C while its litter is removed."""
     effects = iter([KeyboardInterrupt, None])
 
@@ -421,9 +411,7 @@ def test_other_users_process_is_alive(path: Path, monkeypatch: pytest.MonkeyPatc
         assert look_at(path).gone is None
 
 
-def test_who_was_given_up_before_the_lock_was_its_begins_anew(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_who_was_given_up_before_the_lock_was_its_begins_anew(path, monkeypatch):
     """Suspended with its record written, it finds that removed by who held the lock meanwhile."""
     take, rounds = lock_module._take, []
 

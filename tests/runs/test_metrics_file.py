@@ -160,9 +160,7 @@ def test_restored_from_a_copy(metrics: MetricsFile) -> None:
     assert metrics.path.read_bytes() == whole
 
 
-def test_restoring_a_whole_file_keeps_later_columns_and_cuts_later_rows(
-    metrics: MetricsFile,
-) -> None:
+def test_restoring_a_whole_file_keeps_later_columns_and_cuts_later_rows(metrics):
     metrics.append(1, 1, {"loss": 1.25})
     copy = metrics.copy()
     metrics.append(1, 1, {"late": 5.0})  # of the step of the checkpoint, but after it

@@ -57,9 +57,7 @@ def test_package_installed_inside_another_checkout(checkout: Path) -> None:
     assert git_revision(installed) is None
 
 
-def test_what_a_git_hook_sets_does_not_mislead(
-    checkout: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_git_hook_sets_does_not_mislead(checkout, monkeypatch):
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert git_revision(checkout) is not None
 

@@ -44,9 +44,7 @@ def spent(stopped: str, patience: int | None = 10) -> Spent:
         (spent("callback"), 100, 100, True),
     ],
 )
-def test_what_a_budget_would_change(
-    had: Spent, max_epochs: int | None, patience: int | None, suffices: bool
-) -> None:
+def test_what_a_budget_would_change(had, max_epochs, patience, suffices):
     assert had.suffices_for(Budget(max_epochs, patience)) is suffices
 
 

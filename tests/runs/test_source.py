@@ -165,9 +165,7 @@ def hashed(python: Path | str, path: Path, *targets: str) -> list[bool]:
     return json.loads(done.stdout)
 
 
-def test_what_a_distribution_installed_in_a_folder_is_not_the_users_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_a_distribution_installed_in_a_folder_is_not_the_users_own(tmp_path, monkeypatch):
     """Every installer lists its files in RECORD (PEP 376)."""
     names = ("other_package/__init__.py", "other_package/inner.py", "other_module.py")
     for name in (*names, "their_module.py"):  # the last beside them, by hand

@@ -95,9 +95,7 @@ def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -
     assert not list((sweep.path / "failures").iterdir())
 
 
-def test_lines_typed_at_the_same_instant_all_add_their_points(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_typed_at_the_same_instant_all_add_their_points(tmp_path, monkeypatch):
     def slow(path: Path, read=sweep_folder._read) -> Manifest:
         try:
             return read(path)

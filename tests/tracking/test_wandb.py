@@ -31,15 +31,8 @@ from tests.waiting import state_of, wait_for
 
 @pytest.fixture(autouse=True)
 def no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in (
-        "WANDB_MODE",
-        "WANDB_DISABLED",
-        "WANDB_DIR",
-        "WANDB_RUN_ID",
-        "WANDB_SWEEP_ID",
-        "WANDB_PROJECT",
-    ):
-        monkeypatch.delenv(name, raising=False)
+    for name in ("MODE", "DISABLED", "DIR", "RUN_ID", "SWEEP_ID", "PROJECT"):
+        monkeypatch.delenv(f"WANDB_{name}", raising=False)
     monkeypatch.setattr(module, "INIT_S", 300.0)
     monkeypatch.setenv("WANDB__SERVICE_WAIT", "300")
 

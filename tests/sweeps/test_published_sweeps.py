@@ -18,6 +18,7 @@ from lmkit.runs.names import name_with_head
 from lmkit.sweeps import axes
 from lmkit.sweeps.planning import check
 from lmkit.sweeps.points import Composer
+from tests.conftest import REPOSITORY
 
 FOLDER = cli.CONFIGS / axes.GROUP
 NAMES = sorted(path.stem for path in FOLDER.glob("*.yaml"))
@@ -53,6 +54,14 @@ def test_a_sweep_has_as_many_runs_as_its_file_says(name):
     assert said is not None
     same = 1 if name == "own_study" else 0  # points that are the run of another
     assert int(said[1].replace(",", "")) == len(lines_of(name)) - same
+
+
+def test_the_manual_has_each_sweep_with_its_runs():
+    page, told = (REPOSITORY / "docs" / "sweeps.md").read_text("utf-8"), {}
+    for names, counts in re.findall(r"^\| (`\w.*?`) \| ([\d, ]+) \|", page, re.MULTILINE):
+        told |= dict(zip(re.findall(r"\w+", names), counts.split(", "), strict=True))
+    header = {name: (FOLDER / f"{name}.yaml").read_text().replace("\n# ", " ") for name in NAMES}
+    assert told == {name: re.search(r"([\d,]+) runs", text)[1] for name, text in header.items()}
 
 
 @pytest.mark.slow

@@ -24,10 +24,10 @@ COMMAND = Command(
 
 def main() -> None:
     """Reads the command line."""
+    (name, target), given = COMMAND.read(sys.argv[1:])
     from lmkit.sweeps.axes import option_of  # they bring hydra and wandb
     from lmkit.tracking.dashboard import send, workspace
 
-    (name, target), given = COMMAND.read(sys.argv[1:])
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])

@@ -18,10 +18,10 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
 from lmkit.runs.quoting import quoted
-from lmkit.sweeps.axes import GROUP, read
+from lmkit.sweeps.axes import GROUP, OF_SWEEPS, read
 
 WIDTH = 100
-OF_SWEEPS = ("hydra/launcher",)  # groups that are not chosen by default
+LAUNCHER = "hydra/launcher"  # a group that is not chosen by default
 _KEY = re.compile(r"( *)'?([\w@/.-]+)'?:(?: +|$)(.*)")  # YAML's y and n are quoted
 
 
@@ -45,10 +45,12 @@ def help_text(config_name: str, arguments: Sequence[str]) -> str:
         config = hydra.compose(config_name, line, return_hydra_config=True)
         loader = GlobalHydra.instance().config_loader()
         merged = loader.compute_defaults_list(config_name, line, RunMode.RUN).defaults
-    own = OmegaConf.masked_copy(config, [str(key) for key in config if key != "hydra"])
+    hidden = ("hydra", *(OF_SWEEPS if config_name == "describe" else ()))  # which shows one run
+    own = OmegaConf.masked_copy(config, [str(key) for key in config if key not in hidden])
     # Hydra does not list groups that take several choices
     chosen: dict[str, object] = {str(key): None for key in own if _files(str(key), folders)}
-    chosen |= {str(group): choice for group, choice in config.hydra.runtime.choices.items()}
+    choices = config.hydra.runtime.choices.items()
+    chosen |= {str(group): choice for group, choice in choices if group not in hidden}
     meanings = _meanings(merged, chosen, folders)
     return Template(config.hydra.help.template).substitute(
         APP_CONFIG_GROUPS="\n".join(_groups(chosen, folders)),
@@ -60,7 +62,7 @@ def _groups(chosen: dict[str, object], folders: Sequence[Path]) -> Iterator[str]
     """One paragraph per group that the command chooses from, with its choices."""
     names = [group for group in chosen if not group.startswith("hydra/")]
     if GROUP in names:
-        names += OF_SWEEPS
+        names.append(LAUNCHER)
     for group in sorted(set(names)):
         choices = sorted({file.stem for file in _files(group, folders)})
         line = f"{group}: {', '.join(choices)}"

@@ -84,7 +84,7 @@ def _flush() -> None:
 
 def _end(why: str, again: str, status: int | str | None) -> NoReturn:
     line = f"{why}: {again}" if again else why
-    if sys.stderr.isatty():
+    if sys.stderr.isatty() and os.environ.get("TERM") != "dumb":
         line = f"\r\033[K{line}"  # over the ^C that the terminal shows
     print(line, file=sys.stderr, flush=True)
     sys.exit(status)

@@ -167,8 +167,8 @@ def _unreadable(argument: str) -> str:
         given = argument if " " in argument else f"runs {argument}"
         return f"{argument!r}: a filter stands with its runs in quotes, as in 'OPTION={given}'"
     return (
-        f"{argument!r} cannot be read as option=value; write for example optimizer.lr=20, and "
-        f"quote values with special characters: 'name=\"a, b\"'"
+        f"{argument!r} cannot be read as option=value; quote values with special characters: "
+        f"'name=\"a, b\"'"
     )
 
 

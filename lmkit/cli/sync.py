@@ -22,9 +22,9 @@ is in the folder of its run. Of a sweep, runs that have no group get the sweep a
 @ends_in_one_line("the same command records them again")
 def main() -> None:
     """Reads the command line; ends with status 1 when a finished run is left out."""
+    places, given = COMMAND.read(sys.argv[1:])
     from lmkit.tracking.sync import record_all, upload  # they bring wandb
 
-    places, given = COMMAND.read(sys.argv[1:])
     selected = select_runs("runs", places, given["runs_dir"])
     sweeps = sweeps_of_runs("runs", places, given["runs_dir"])
     records, damaged = record_all(selected.runs, sweeps)

@@ -64,7 +64,7 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
         try:
             make_folder(contents.path.parent)
         except UserError as error:
-            raise UserError(f"{error}; XDG_CACHE_HOME=FOLDER keeps contexts elsewhere") from None
+            raise UserError(f"{error}; XDG_CACHE_HOME=/FOLDER keeps contexts elsewhere") from None
         try:
             with RunLock(cache.lock_of(contents.path)) as lock:
                 if _mapped(contents) is None:  # unless another process just computed them

@@ -13,12 +13,15 @@ from typing import Any
 
 def open_outputs() -> None:
     """Standard output and error that a process was started without become output to nowhere: files
-    that it opens must not take their places.
+    that it opens must not take their places. What the others cannot encode, they show as its code.
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
-        if getattr(sys, name) is None:
+        stream = getattr(sys, name)
+        if stream is None:
             send_to_nowhere(descriptor)
             setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def send_to_nowhere(descriptor: int) -> None:

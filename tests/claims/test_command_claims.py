@@ -48,6 +48,8 @@ def imported(*arguments: str, **options: object) -> tuple[str, set[str]]:
 def test_help_lists_every_command_with_a_line_and_imports_nothing_heavy():
     shown, modules = imported("-m", "lmkit", "--help")
     assert not HEAVY_FOR_RUNS & modules
+    for command in ("sync", "dashboard"):
+        assert not {*HEAVY_FOR_RUNS, "wandb"} & imported("-m", "lmkit", command, "--help")[1]
     listed = {line.split()[0]: line for line in shown.splitlines() if line.startswith("  ")}
     for command in ("train", "describe", "finetune", "report", "sweep", "compare", "study"):
         assert len(listed[command].split()) > 3
@@ -212,6 +214,18 @@ def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, c
     if "mine" in arguments:
         assert "  # The cube.\n  transform:\n" in "\n".join(options)
         assert "    power: 3 # of the logits" in options
+
+
+def test_help_of_describe_has_nothing_of_sweeps(printed):
+    shown = printed("describe", "--help")
+    for option in ("multirun_sweeps:", "hydra/launcher:", "sweep:", "dry_run:"):
+        assert not re.search(rf"^{option}", shown, re.MULTILINE)
+
+
+def test_what_an_output_cannot_encode_ends_no_command():
+    done = process("evaluate", "--help", env=os.environ | {"PYTHONIOENCODING": "ascii"})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "\\u2026" in done.stdout
 
 
 def test_help_on_a_fixed_trunk_has_the_values_of_its_experiment(printed):

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import pandas as pd
 
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.tables import listed
 from lmkit.results.frame import options_in, ranks_in, with_options
 from lmkit.results.groups import BUDGET
 from lmkit.results.labels import class_names, value_text
@@ -87,7 +86,9 @@ def _size(text: str) -> tuple[float, str]:
 def _require_comparable(a: pd.DataFrame, b: pd.DataFrame) -> None:
     shared = sorted(set(a.index) & set(b.index))
     if shared:
-        raise UserError(f"a and b must be different runs, but both hold {listed(shared, 3)}")
+        more = f" and {len(shared) - 3} more" if len(shared) > 3 else ""
+        names = ", ".join(shared[:3])
+        raise UserError(f"a and b must be different runs, but both hold {names}{more}")
     corpora = pd.concat([a, b]).drop_duplicates("data_sha256")
     if len(corpora) > 1:
         names = " and ".join(map(str, corpora.index))

@@ -235,7 +235,7 @@ def make_run() -> Callable[..., Path]:
         config = deepcopy(published_config(f"{published}{suffix}"))
         if transform != "identity":
             config["head"]["transform"] = dict(its_transform[2])
-        config["data"] = {"name": "penn", "root": "data", "train_tokens": train_tokens}
+        config["data"] = {"name": "penn", "folder": "penn", "train_tokens": train_tokens}
         for option, value in (options or {}).items():
             section = config
             *path, key = option.split(".")

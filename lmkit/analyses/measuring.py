@@ -213,7 +213,10 @@ def _stored(
 
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
-    outcome = analysis.measure(subject)
+    from lmkit.measures.memory import within_gpu_memory  # brings torch
+
+    with within_gpu_memory("choose fewer contexts"):
+        outcome = analysis.measure(subject)
     variant = analysis.variant(outcome.record)
     if re.search("[/@]", variant):
         raise UserError(f"variant() of {analysis.name} gives {variant!r}, part of no file's name")

@@ -12,7 +12,13 @@ import numpy as np
 from pydantic import Field
 
 from lmkit.analyses.base import Axes, OfContexts, Record, Recorded, StoredRecord, Subject
-from lmkit.errors.user_error import require_choice, require_count, require_list, require_positive
+from lmkit.errors.user_error import (
+    require_choice,
+    require_count,
+    require_list,
+    require_positive,
+    require_seed,
+)
 from lmkit.presentation.progress import progress_bar
 
 
@@ -55,7 +61,7 @@ class PressRobustness(OfContexts):
         super().__post_init__()
         require_choice("factorisation", self.factorisation, ("svd", "qr"))
         require_count("round_trips", self.round_trips, 0)
-        require_count("seed", self.seed, 0)
+        require_seed("seed", self.seed)
         require_list("noise", self.noise)
         for c in self.noise:
             require_positive("noise", c)

@@ -8,7 +8,7 @@ from omegaconf import DictConfig
 
 from lmkit.cli.entry import command_line, composed_apart, entry_point, plain_config
 from lmkit.cli.interruption import AGAIN
-from lmkit.errors.user_error import UserError, require_count, require_positive
+from lmkit.errors.user_error import UserError, require_count, require_positive, require_seed
 from lmkit.experiment.run import run
 from lmkit.runs.names import FINETUNE
 from lmkit.runs.selection import select_run
@@ -33,9 +33,10 @@ def run_config(plain: Mapping[str, Any]) -> dict[str, Any]:
     if plain["lr"] is not None:
         require_positive("lr", plain["lr"])
     require_count("n", plain["n"])
-    for option, least in (("seed", 0), ("max_epochs", 1)):
-        if plain[option] is not None:
-            require_count(option, plain[option], least)
+    if plain["seed"] is not None:
+        require_seed("seed", plain["seed"])
+    if plain["max_epochs"] is not None:
+        require_count("max_epochs", plain["max_epochs"])
     start = select_run("run", plain["run"]).folder
     changes = _stage(plain) | {key: plain[key] for key in ("callbacks", "logger", "keep")}
     changes["runs_dir"] = plain["runs_dir"] or str(start.path.parent)

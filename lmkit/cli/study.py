@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from lmkit.cli.command_line import files_of, first_sentence, listed, run_named
 from lmkit.cli.entry import entry_point, plain_config
-from lmkit.errors.user_error import require_count, require_folder, require_threads
+from lmkit.errors.user_error import require_folder, require_seed, require_threads
 from lmkit.experiment.make import make
 
 GROUP = "studies"
@@ -38,7 +38,7 @@ def _run(name: str) -> None:
         options = plain_config(config)
         out, seed, threads = (options.pop(key) for key in ("runs_dir", "seed", "threads"))
         require_folder("runs_dir", out)
-        require_count("seed", seed, 0)
+        require_seed("seed", seed)
         require_threads(threads)
         study = make(options, "", SyntheticStudy)
         finish(study, Path(out, name), seed=seed, threads=threads)

@@ -107,9 +107,10 @@ def _content(fetched: Path, wanted: PublicFile) -> bytes:
         try:
             with zipfile.ZipFile(fetched) as archive:
                 content = archive.read(wanted.member)
-        except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError) as error:
+        except (zipfile.BadZipFile, zlib.error, KeyError, EOFError, OSError, RuntimeError) as error:
             raise UserError(
-                f"{wanted.url} does not send a zip file with {wanted.member} in it ({error})"
+                f"{wanted.url} does not send a zip file with {wanted.member} in it, or the "
+                f"connection broke ({error})"
             ) from None
     sha256 = hashlib.sha256(content).hexdigest()
     if sha256 != wanted.sha256:

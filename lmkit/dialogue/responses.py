@@ -61,7 +61,7 @@ class ResponseScores(Record):
 class Responses(Analysis):
     """What models answer to contexts, and how good that is."""
 
-    name, record, title = "dialogue", ResponseScores, "Responses"
+    name, record, title, version = "dialogue", ResponseScores, "Responses", 2
 
     split: str  # train, valid or test
     # how many contexts of the split are answered, evenly spaced; None or "all": all. Perplexity is

@@ -21,7 +21,7 @@ SMOOTHINGS = ("exp", "program")
 def sacre_bleu(response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
     """BLEU-1 to BLEU-4 (4,) with sacreBLEU, smoothed by technique 3.
 
-    In [0, 1]: 1 for the reference itself, 0 for a response without words.
+    In [0, 1]: 1 for the reference itself, 0 for a response that shares no word with it.
     """
     text, references = " ".join(response), [" ".join(reference)]
     scores = []
@@ -83,13 +83,13 @@ def bleu_scores(
 
 
 def distinct(responses: Sequence[Sequence[str]], order: int) -> float | None:
-    """Distinct n-grams of all responses together, over their number (Li et al. 2016).
-
-    None where no response is that long.
+    """Distinct n-grams of all responses together, over the number of words (Li et al. 2016); None
+    where there is no word.
     """
-    grams = [
+    grams = {
         tuple(response[i : i + order])
         for response in responses
         for i in range(len(response) - order + 1)
-    ]
-    return len(set(grams)) / len(grams) if grams else None
+    }
+    num_words = sum(map(len, responses))
+    return len(grams) / num_words if num_words else None

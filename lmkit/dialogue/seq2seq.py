@@ -6,7 +6,7 @@ L layers.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -96,7 +96,7 @@ class Seq2Seq(nn.Module):
         words_SBE = words_SBE + F.embedding(responder_SB, self.responder)
         words_SBE = F.dropout(words_SBE, self.embed_dropout, self.training)
         packed = pack_padded_sequence(words_SBE, lengths_B.cpu(), enforce_sorted=False)
-        packed, last = self.encoder(packed)
+        packed, last = _run(self.encoder, packed)
         states_BSM, _ = pad_packed_sequence(packed, batch_first=True)
         keys_BSH = self.keys(states_BSM) if self.attends else states_BSM[..., :0]
         steps_S = torch.arange(len(context_SB), device=context_SB.device)
@@ -111,7 +111,7 @@ class Seq2Seq(nn.Module):
         """Outputs (T, B, D) after each word, and the decoder's state after the last."""
         words_TBE = F.embedding(inputs_TB, self.embedding_weight)
         words_TBE = F.dropout(words_TBE, self.embed_dropout, self.training)
-        hidden_TBH, state = self.decoder(words_TBE, state)
+        hidden_TBH, state = _run(self.decoder, words_TBE, state)
         if self.attends:
             hidden_TBH = self._attended(hidden_TBH, memory)
         output_TBD = torch.tanh(self.output(hidden_TBH))
@@ -125,6 +125,16 @@ class Seq2Seq(nn.Module):
         scores_BTS = scores_BTS.masked_fill(~memory.is_word_BS.unsqueeze(1), -torch.inf)
         read_BTM = F.softmax(scores_BTS, dim=-1) @ memory.states_BSM
         return torch.cat([read_BTM, hidden_BTH], dim=-1).transpose(0, 1)
+
+
+def _run(lstm: nn.LSTM, inputs: Any, state: State | None = None) -> Any:
+    """Its outputs and last state. On a GPU autocast would have cuDNN compute in float16, in which
+    small gradients underflow.
+    """
+    if not inputs.is_cuda:
+        return lstm(inputs, state)
+    with torch.autocast("cuda", enabled=False):
+        return lstm(inputs.float(), None if state is None else tuple(x.float() for x in state))
 
 
 def _both_directions(state: Tensor) -> Tensor:

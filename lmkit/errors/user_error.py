@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
+MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
 MAY_PASS = 74  # exit status where a file server or a disk failed for now: EX_IOERR
 _PASSING = frozenset(
@@ -75,6 +76,13 @@ def require_count(option: str, value: object, minimum: int = 1, others: str = ""
         raise UserError(
             f"{option} must be a whole number of at least {minimum}{others}, but is {value!r}"
         )
+
+
+def require_seed(option: str, value: object) -> None:
+    """Raises UserError unless `value` can seed every generator."""
+    require_count(option, value, 0)
+    if isinstance(value, int) and value > MAX_SEED:
+        raise UserError(f"{option} must be at most {MAX_SEED}, but is {value}")
 
 
 def require_count_or_all(option: str, value: object, minimum: int = 1) -> None:

@@ -15,6 +15,7 @@ from lmkit.errors.user_error import (
     require_count,
     require_folder,
     require_number,
+    require_seed,
     require_threads,
 )
 from lmkit.experiment.make import make
@@ -24,7 +25,6 @@ from lmkit.runs.result import Budget
 from lmkit.runs.retention import KEEPS
 
 ACCELERATORS = ("auto", "cpu", "gpu")
-MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 # Linux device files of NVIDIA GPUs, Tegra, AMD GPUs, and GPUs within WSL
 _GPU_DEVICES = ("nvidia*", "nvhost*", "nvmap", "kfd", "dxg")
 
@@ -86,9 +86,7 @@ def check_plain_options(config: Mapping[str, Any]) -> None:
     """Raises UserError for an option of no object that has a wrong value."""
     require_folder("runs_dir", config["runs_dir"])
     require_threads(config["threads"])
-    require_count("seed", config["seed"], 0)
-    if config["seed"] > MAX_SEED:
-        raise UserError(f"seed must be at most {MAX_SEED}, but is {config['seed']}")
+    require_seed("seed", config["seed"])
     require_choice("keep", config["keep"], KEEPS)
     wanted = config["trainer"].get("accelerator", "auto")
     require_choice("trainer.accelerator", wanted, ACCELERATORS)

@@ -74,6 +74,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
     from lmkit.experiment.caller import alone_in_process
     from lmkit.experiment.conclusion import origin
     from lmkit.experiment.objects import make_objects
+    from lmkit.measures.memory import within_gpu_memory
 
     made_by = origin(defined)  # now: the code may change while this process trains
     with alone_in_process(), whether_read_or_not(), StopSignals() as signals:
@@ -85,7 +86,8 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
                 require_last(folder)
                 _fit(defined, made, made_by)
                 try:
-                    result = made.conclusion.conclude(defined, made, made_by)
+                    with within_gpu_memory("choose a smaller conclusion.contexts"):
+                        result = made.conclusion.conclude(defined, made, made_by)
                 except StopRequested as stop:
                     made.run.log.note(f"stopped after training: {stop}")  # it is printed later
                     raise

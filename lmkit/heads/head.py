@@ -46,7 +46,7 @@ class HeadParts:
     """The V x E parameter to share as the decoder's weight; None for a separate weight."""
     chunk_mb: float | None = None
     """Memory of one chunk's logits, MiB; None for `CHUNK_MB` of the device. A transform and its
-    gradient take as much again, once or twice."""
+    gradient take as much again, once or twice, and on a GPU, in one block, up to seven times."""
 
     def __post_init__(self) -> None:
         kind = type(self.mixture)

@@ -1,6 +1,8 @@
 """How much memory is available: work that needs much checks before it begins."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -35,6 +37,15 @@ def available_bytes(device: torch.device, root: Path = Path("/")) -> int:
         torch.cuda.empty_cache()  # otherwise PyTorch's cache would count as used
         return torch.cuda.mem_get_info(device)[0]
     return min([_free_in_machine(root), *_left_in_control_groups(root)])
+
+
+@contextmanager
+def within_gpu_memory(remedy: str) -> Iterator[None]:
+    """Raises UserError, with what would need less, where a GPU's memory is full."""
+    try:
+        yield
+    except torch.cuda.OutOfMemoryError as error:
+        raise UserError(f"{str(error).partition('. ')[0]}: {remedy}") from error
 
 
 def _free_in_machine(root: Path) -> int:

@@ -73,7 +73,7 @@ def spectrum_bytes(model: Predictor, num_contexts: int, matrix: str) -> int:
     num_words = len(model.head.decoder_bias)
     if has_factors(model, matrix):
         return 3 * 8 * num_words * (model.head.decoder_weight.shape[1] + 2)  # a QR of W, in float64
-    copies = 1 if model.device.type == "cpu" else 2  # a GPU's eigensolver works on a copy
+    copies = 1 if model.device.type == "cpu" else 6  # with what a GPU's eigensolver works on
     if _is_of_words(num_contexts, num_words):
         return copies * 8 * num_words**2 + WORKING_BYTES
     return copies * 8 * num_contexts**2 + 4 * num_contexts * num_words + WORKING_BYTES

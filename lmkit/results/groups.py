@@ -31,13 +31,13 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     Returns: the frame with `setting`, `variant`, `training` and `group` as numbers, and their words
         in `setting_title`, `variant_label` and `label`.
     """
-    compares, left_out = _compared(table)
-    if compares.empty:
-        return compares, left_out
-    runs = compares.assign(
-        by_callback=compares["stopped"] == "callback",
-        is_baseline=compares["family"] == baseline,
-        is_failed=compares["state"] == "failed",
+    ended, left_out, diverged = _ended(table)
+    if diverged.all():
+        return ended[~diverged].copy(), left_out
+    runs = ended.assign(
+        by_callback=ended["stopped"] == "callback",
+        is_baseline=ended["family"] == baseline,
+        is_failed=(ended["state"] == "failed") | diverged,
     )
     options, of_head = options_in(runs), head_options(runs)
     rest = [o for o in options if o not in (*of_head, *RATES)] + list(BUDGET)
@@ -45,6 +45,9 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     runs["setting"] = _number(runs, ["data_sha256", "trunk"])
     runs["variant"] = _number(runs, ["setting", "head", *of_head])
     runs["training"] = _number(runs, ["setting", *rest])
+    at_rate = runs.groupby(["variant", "training", *rates], dropna=False)
+    runs["is_unsure"] = at_rate["is_failed"].transform("any")
+    runs = runs[~diverged]
     runs["group"] = _with_starts(runs, ["variant", "training", "is_failed", *rates])
     runs, repeated = _one_per_seed(runs)
     runs["setting_title"] = titles(runs)
@@ -72,14 +75,16 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each variant and training, the runs at the learning rate of lowest valid perplexity.
 
-    Means over seeds are compared. A rate of one seed counts only where no rate has several: such
-    runs searched for the rate.
+    Means over seeds are compared. A rate at which a seed failed comes after all others: its means
+    would be of the lucky ones. A rate of one seed counts only where no rate has several: such runs
+    searched for the rate.
     """
     good = runs[~runs["is_failed"]]
-    means = good.groupby(["variant", "training", "group"], as_index=False).agg(
+    means = good.groupby(["variant", "training", "group", "is_unsure"], as_index=False).agg(
         seeds=("seed", "size"), valid_ppl=("valid_ppl", "mean")
     )
-    ranked = means.assign(is_one=means["seeds"] == 1).sort_values(["is_one", "valid_ppl"])
+    means = means.assign(is_one=means["seeds"] == 1)
+    ranked = means.sort_values(["is_unsure", "is_one", "valid_ppl"])
     best = ranked.drop_duplicates(["variant", "training"])
     return good[good["group"].isin(best["group"])]
 
@@ -128,7 +133,10 @@ def _usual(best: pd.DataFrame) -> pd.Series[bool]:
     return best["training"] == best["variant"].map(first.set_index("variant")["training"])
 
 
-def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
+def _ended(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], pd.Series[bool]]:
+    """The runs that have ended, why others are left out, and which of the former have no finite
+    perplexity.
+    """
     has_ended = table["state"].isin(["finished", "failed"])
     reasons = table.loc[~has_ended, "reason"].fillna("it has not finished")
     left_out = {str(name): str(reason) for name, reason in reasons.items()}
@@ -136,7 +144,7 @@ def _compared(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:
     values = ended[list(PERPLEXITIES)].astype("float64")
     diverged = values.replace(np.inf, np.nan).isna().any(axis=1)
     left_out |= {str(name): str(why) for name, why in ended.loc[diverged, "reason"].items()}
-    return ended[~diverged].copy(), left_out
+    return ended, left_out, diverged
 
 
 def _one_per_seed(runs: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str]]:

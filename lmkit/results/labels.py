@@ -133,7 +133,7 @@ def _title(runs: pd.DataFrame, of: pd.DataFrame) -> str:
     first = of.iloc[0]
     trunk_of = first.get("trunk_of")
     if not isinstance(trunk_of, str):
-        cut = first.get("data.train_tokens") if "data.root" in of else None
+        cut = first.get("data.train_tokens") if pd.notna(first.get("data.folder")) else None
         only = "" if pd.isna(cut) else f" (first {cut:,.0f} training tokens)"
         return f"{first['corpus']}{only}, {first['trunk']}"
     text = first.get("data.text.title")

@@ -165,7 +165,7 @@ def _truncated(log_p_NV: Tensor, dim: int) -> list[Tensor]:
     centred_NV = log_p_NV - log_p_NV.mean(dim=1, keepdim=True)
     bias_V = centred_NV.mean(dim=0)
     centred_NV -= bias_V
-    with torch.random.fork_rng():
+    with torch.random.fork_rng([log_p_NV.device] if log_p_NV.is_cuda else []):
         torch.manual_seed(0)
         left_ND, values_D, right_VD = torch.svd_lowrank(centred_NV, dim, niter=POWERS)
     return [left_ND * values_D.sqrt(), right_VD * values_D.sqrt(), bias_V]

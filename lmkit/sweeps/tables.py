@@ -18,8 +18,8 @@ _NEEDED = "trained an epoch on the same text yet, or finished where max_epochs i
 
 
 def console() -> Console:
-    """Prints to a terminal in its width, to a file in one that holds the tables."""
-    return Console(width=None if sys.stdout.isatty() else 140)
+    """Prints to a terminal in its width, to a file in one that breaks no name."""
+    return Console(width=None if sys.stdout.isatty() else 1000)
 
 
 def show_standings(console: Console, name: str, standings: Sequence[Standing]) -> None:

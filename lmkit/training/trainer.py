@@ -24,6 +24,7 @@ from lmkit.errors.user_error import (
     require_flag,
     require_positive,
 )
+from lmkit.measures.memory import within_gpu_memory
 from lmkit.runs.metrics import MetricsFile
 
 PRECISIONS = ("32-true", "tf32", "bf16-mixed")
@@ -106,13 +107,12 @@ class Trainer(pl.Trainer):
         """As Lightning's. Raises: UserError where a callback of Lightning's lacks a package, or
         refuses an option only now, such as a metric that no run has; where a GPU's memory is full.
         """
+        smaller = (
+            "choose a smaller head.chunk_mb or windows.batch_size, or trainer.precision=bf16-mixed"
+        )
         try:
-            super().fit(*arguments, **options)
-        except torch.cuda.OutOfMemoryError as error:
-            raise UserError(
-                f"{str(error).partition('. ')[0]}: choose a smaller head.chunk_mb or "
-                f"windows.batch_size, or trainer.precision=bf16-mixed"
-            ) from error
+            with within_gpu_memory(smaller):
+                super().fit(*arguments, **options)
         except (RuntimeError, MisconfigurationException) as error:
             raiser = traceback.extract_tb(error.__traceback__)[-1].filename
             if "pytorch_lightning/callbacks" not in raiser:

@@ -91,5 +91,6 @@ def test_precision_is_the_mean_and_recall_the_maximum():
 def test_distinct_counts_across_responses():
     responses = [["a", "b", "a"], ["a", "b"], ["c"]]
     assert distinct(responses, 1) == 3 / 6
-    assert distinct(responses, 2) == 2 / 3  # a b, b a, a b
-    assert distinct([["a"]], 2) is None
+    assert distinct(responses, 2) == 2 / 6  # a b, b a
+    assert distinct([["a"]], 2) == 0
+    assert distinct([[]], 1) is None

@@ -7,7 +7,7 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.measures import memory
-from lmkit.measures.memory import available_bytes, require_memory
+from lmkit.measures.memory import available_bytes, require_memory, within_gpu_memory
 
 CPU = torch.device("cpu")
 
@@ -57,3 +57,9 @@ def test_work_that_does_not_fit_is_refused_with_a_remedy(monkeypatch):
     message = r"it needs 2\.0 GB of memory, but only 1\.0 GB are available: take less"
     with pytest.raises(UserError, match=message):
         require_memory(2 * 10**9, CPU, "it", "take less")
+
+
+def test_a_full_gpu_is_one_line():
+    told = pytest.raises(UserError, match=r"^CUDA out of memory: choose fewer contexts$")
+    with told, within_gpu_memory("choose fewer contexts"):
+        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")

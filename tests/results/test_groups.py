@@ -1,5 +1,6 @@
 """How runs become groups, what groups are called, and which stand for their head."""
 
+import math
 import shutil
 
 import pytest
@@ -213,6 +214,24 @@ def test_each_head_stands_at_the_rate_of_lowest_valid_perplexity(tmp_path, make_
     best = best_rate(runs).groupby("label")["seed"].size().to_dict()
     assert best == {"Softmax (rate 5)": 2, "GSS (rate 10)": 1}
     assert set(heads(runs)["label"]) == set(best)
+
+
+@pytest.mark.parametrize("failed", [900.0, math.inf])
+def test_a_rate_at_which_seeds_failed_comes_last(tmp_path, make_run, failed):
+    """What is left of it are its lucky seeds."""
+    at_rate(tmp_path, make_run, 5, [57.0, 57.2, 57.3])
+    at_rate(tmp_path, make_run, 10, [56.0, 56.2, failed])
+    at_rate(tmp_path, make_run, 10, [56.0, failed], transform="gss")
+    runs, _ = grouped(results(str(tmp_path)))
+    best = best_rate(runs).groupby("label")["seed"].size().to_dict()
+    assert best == {"Softmax (rate 5)": 3, "GSS": 1}
+
+
+def test_the_toy_language_is_whole_beside_a_text_of_files(tmp_path, make_run):
+    make_run(tmp_path)
+    make_run(tmp_path, train_tokens=400, trunk="Transformer", options={"data.folder": None})
+    runs, _ = grouped(results(str(tmp_path)))
+    assert not runs["setting_title"].str.contains("first 400").any()
 
 
 def test_a_limited_decoder_is_not_the_head_however_many_seeds_it_has(tmp_path, make_run):

@@ -32,6 +32,11 @@ class CudaGraphs(RunCallback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)  # checked before
         if pl_module.device.type == "cuda":
+            if torch.is_anomaly_enabled():
+                raise UserError(
+                    "callbacks.cuda_graphs cannot record what trainer.detect_anomaly=true asks of "
+                    "each step: leave one of them out"
+                )
             parameters = [p for p in pl_module.parameters() if p.requires_grad]
             pl_module.replayed_step = RecordedStep(pl_module.step, parameters, cuda_recorder())
 
@@ -72,7 +77,7 @@ class RecordedStep:
 
     Args:
         step: maps tensors to tensors; the first is the loss, and it alone has a gradient.
-        parameters: the loss is differentiated by these; their memory must stay where it is.
+        parameters: the loss is differentiated by these.
         record: takes a function without arguments, and returns one that repeats its work on the
             same memory.
     """
@@ -81,9 +86,13 @@ class RecordedStep:
         self.step, self.parameters, self.record = step, list(parameters), record
         self.grads: list[Tensor | None] = []  # shared by all recordings to save memory
         self.recordings: dict[torch.Size, _Recording] = {}
+        self._recorded_at: list[int] = []  # the addresses of the parameters
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        shape = inputs[0].shape
+        shape, addresses = inputs[0].shape, [p.data_ptr() for p in self.parameters]
+        if addresses != self._recorded_at:  # something has put other tensors in their place
+            self.recordings.clear()
+            self._recorded_at = addresses
         if shape not in self.recordings:
             self.recordings[shape] = self._recording(inputs)
         recording = self.recordings[shape]

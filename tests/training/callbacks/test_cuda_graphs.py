@@ -85,6 +85,17 @@ def test_gradients_are_those_of_the_loss_and_follow_weights_and_inputs(toy):
     assert len(recorded.recordings) == 2
 
 
+def test_other_tensors_in_the_place_of_parameters_are_recorded_anew():
+    recorder, weight = Recorder(), nn.Parameter(torch.ones(3))
+    step = RecordedStep(lambda x: ((weight * x).sum(),), [weight], recorder)
+    x = torch.ones(3)
+    for _ in range(2):
+        assert float(step(x)[0]) == 3
+    weight.data = 5 * weight.data
+    assert float(step(x)[0]) == 15
+    assert recorder.recorded == 2
+
+
 def test_gradients_are_kept_when_others_come(toy):
     linear, _, recorded = toy
     recorded(torch.randn(2, 3), torch.ones(()))[0].backward()

@@ -47,7 +47,7 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     runs["training"] = _number(runs, ["setting", *rest])
     at_rate = runs.groupby(["variant", "training", *rates], dropna=False)
     runs["is_unsure"] = at_rate["is_failed"].transform("any")
-    runs = runs[~diverged]
+    runs = runs[~diverged].copy()
     runs["group"] = _with_starts(runs, ["variant", "training", "is_failed", *rates])
     runs, repeated = _one_per_seed(runs)
     runs["setting_title"] = titles(runs)

@@ -20,7 +20,7 @@ def open_outputs() -> None:
         if stream is None:
             send_to_nowhere(descriptor)
             setattr(sys, name, os.fdopen(descriptor, "w", closefd=False))
-        elif isinstance(stream, io.TextIOWrapper):
+        elif isinstance(stream, io.TextIOWrapper) and "utf" not in stream.encoding.lower():
             stream.reconfigure(errors="backslashreplace")
 
 

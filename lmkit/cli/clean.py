@@ -50,9 +50,9 @@ finetunes or has as its fixed trunk. Restoring removed checkpoints takes trainin
 """,
 )
 CONTEXTS = "contexts"  # in the place of runs
-FURTHER = "a sweep asks for more epochs of it, or may: its manifest is damaged"
+FURTHER = "a sweep asks for more epochs of it, or may (its manifest is damaged)"
 IN_USE = "a process is using it"
-STARTED = "an unfinished run finetunes it, or has it as its fixed trunk, or may: it is damaged"
+STARTED = "an unfinished run finetunes it, or has it as its fixed trunk, or may (it is damaged)"
 
 
 @ends_in_one_line("the same command resumes")

@@ -96,7 +96,7 @@ class Seq2Seq(nn.Module):
         words_SBE = words_SBE + F.embedding(responder_SB, self.responder)
         words_SBE = F.dropout(words_SBE, self.embed_dropout, self.training)
         packed = pack_padded_sequence(words_SBE, lengths_B.cpu(), enforce_sorted=False)
-        packed, last = _run(self.encoder, packed)
+        packed, last = _without_autocast(self.encoder, packed)
         states_BSM, _ = pad_packed_sequence(packed, batch_first=True)
         keys_BSH = self.keys(states_BSM) if self.attends else states_BSM[..., :0]
         steps_S = torch.arange(len(context_SB), device=context_SB.device)
@@ -111,7 +111,7 @@ class Seq2Seq(nn.Module):
         """Outputs (T, B, D) after each word, and the decoder's state after the last."""
         words_TBE = F.embedding(inputs_TB, self.embedding_weight)
         words_TBE = F.dropout(words_TBE, self.embed_dropout, self.training)
-        hidden_TBH, state = _run(self.decoder, words_TBE, state)
+        hidden_TBH, state = _without_autocast(self.decoder, words_TBE, state)
         if self.attends:
             hidden_TBH = self._attended(hidden_TBH, memory)
         output_TBD = torch.tanh(self.output(hidden_TBH))
@@ -127,7 +127,7 @@ class Seq2Seq(nn.Module):
         return torch.cat([read_BTM, hidden_BTH], dim=-1).transpose(0, 1)
 
 
-def _run(lstm: nn.LSTM, inputs: Any, state: State | None = None) -> Any:
+def _without_autocast(lstm: nn.LSTM, inputs: Any, state: State | None = None) -> Any:
     """Its outputs and last state. On a GPU autocast would have cuDNN compute in float16, in which
     small gradients underflow.
     """

@@ -32,7 +32,7 @@ class GramAccumulator:
         block_mb: memory for rows waiting to be added, in MiB. Rows are gathered into blocks of this
             size first, so that the sums do not depend on how the caller cuts the stream.
 
-    Memory: 8 V^2 bytes + block_mb, and on a GPU five times 8 V^2 more in `singular_values`.
+    Memory: 8 V^2 bytes + block_mb, and on a GPU up to five times 8 V^2 more in `singular_values`.
     """
 
     def __init__(

@@ -50,4 +50,5 @@ class Divergence(OfContexts):
 
     @classmethod
     def in_print(cls, record: PairwiseRecord) -> dict[str, float | None]:
-        return {f"divergence.{record.split}": record.exact}
+        is_whole = record.num_contexts == record.all_contexts
+        return {f"divergence.{record.split}": record.exact} if is_whole else {}

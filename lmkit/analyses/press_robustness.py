@@ -21,6 +21,8 @@ from lmkit.errors.user_error import (
 )
 from lmkit.presentation.progress import progress_bar
 
+_PUBLISHED_CONTEXTS = 10_000
+
 
 class RanksUnderNoise(Record):
     """Of log P reduced to `true_rank`; a list over c has an entry for each of `noise`."""
@@ -84,6 +86,8 @@ class PressRobustness(OfContexts):
 
     @classmethod
     def in_print(cls, record: RanksUnderNoise) -> dict[str, float | None]:
+        if record.num_contexts != _PUBLISHED_CONTEXTS:
+            return {}
         of_noise = zip(record.noise, record.press_ranks, strict=True)
         return {f"press_robustness.noise_{c:g}": rank for c, rank in of_noise}
 

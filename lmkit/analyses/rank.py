@@ -133,7 +133,8 @@ class Rank(OfContexts):
     @classmethod
     def in_print(cls, record: Ranks) -> dict[str, float | None]:
         """Of valid; the table of groups has test's."""
-        is_it = record.split == "valid" and record.matrix == "log_probs"
+        is_whole = record.num_contexts == record.all_contexts
+        is_it = is_whole and record.split == "valid" and record.matrix == "log_probs"
         return {"rank.press_valid": record.press_rank} if is_it else {}
 
     @classmethod

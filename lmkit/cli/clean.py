@@ -50,9 +50,9 @@ finetunes or has as its fixed trunk. Restoring removed checkpoints takes trainin
 """,
 )
 CONTEXTS = "contexts"  # in the place of runs
-FURTHER = "a sweep asks for more epochs of it, or may (its manifest is damaged)"
+FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process is using it"
-STARTED = "an unfinished run finetunes it, or has it as its fixed trunk, or may (it is damaged)"
+STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
 
 
 @ends_in_one_line("the same command resumes")
@@ -72,20 +72,18 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     """Tidies the runs, or shows what that would free. Returns: whether everything could go."""
     folders = [run.folder for run in selected.runs]
     stays = _stays(selected.runs)
-    starts = _starts_of_others(selected.runs) if keep == "none" else set()
-    goes = [
-        (folder, "best" if folder.path.resolve() in starts else keep)
-        for folder in folders
-        if _place(folder) not in stays
-    ]
+    starts = _starts_of_others(selected.runs) if keep == "none" else {}
+    removable = [folder for folder in folders if _place(folder) not in stays]
+    goes = [(f, "best" if f.path.resolve() in starts else keep) for f in removable]
     damaged = {n: why for n, why in selected.left_out.items() if why not in NOT_FINISHED.values()}
     others = [why for name, why in selected.left_out.items() if name not in damaged]
     for reason, count in Counter([*others, *stays.values()]).items():
         console.print(f"left as it is: {counted(count, 'run')}: {reason}", markup=False)
     for name, reason in damaged.items():
         console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
-    if count := sum(of != keep for _, of in goes):
-        console.print(f"best.ckpt stays: {counted(count, 'run')}: {STARTED}", markup=False)
+    starting = [start for f in removable if (start := starts.get(f.path.resolve())) is not None]
+    for reason, count in Counter(starting).items():
+        console.print(f"best.ckpt stays: {counted(count, 'run')}: {reason}", markup=False)
     before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
     if dry_run:
         freed = data_size(sum(bytes_freed(folder, of) for folder, of in goes))
@@ -104,21 +102,21 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
 def _stays(runs: Sequence[FinishedRun]) -> dict[Path, str]:
     """The folders of runs that are left as they are, and why."""
     in_use = (_place(run.folder) for run in runs if is_held(run.folder.lock))
-    return dict.fromkeys(_to_go_further(runs), FURTHER) | dict.fromkeys(in_use, IN_USE)
+    return _to_go_further(runs) | dict.fromkeys(in_use, IN_USE)
 
 
-def _to_go_further(runs: Iterable[FinishedRun]) -> set[Path]:
-    """The folders of the runs that a sweep beside them is to train further."""
+def _to_go_further(runs: Iterable[FinishedRun]) -> dict[Path, str]:
+    """The folders of the runs that a sweep beside them is to train further, or may."""
     by_folder = {_place(run.folder): run.result.budget for run in runs}
-    further = set()
+    further: dict[Path, str] = {}
     for runs_dir in {path.parent for path in by_folder}:
         try:
             for point in points_asked_for(runs_dir):
                 spent = by_folder.get(runs_dir / point.run)
                 if spent is not None and not spent.suffices_for(point.budget):
-                    further.add(runs_dir / point.run)
-        except UserError:  # of a damaged sweep nobody knows what it asks for
-            further |= {path for path in by_folder if path.parent == runs_dir}
+                    further[runs_dir / point.run] = FURTHER
+        except UserError as error:  # of a damaged sweep nobody knows what it asks for
+            further |= {path: str(error) for path in by_folder if path.parent == runs_dir}
     return further
 
 
@@ -127,19 +125,18 @@ def _place(folder: RunFolder) -> Path:
     return folder.path.parent.resolve() / folder.path.name
 
 
-def _starts_of_others(runs: Iterable[FinishedRun]) -> set[Path]:
-    """The folders of the runs that unfinished ones beside them start from."""
-    starts = set[Path]()
+def _starts_of_others(runs: Sequence[FinishedRun]) -> dict[Path, str]:
+    """The folders of the runs that unfinished ones beside them start from, or may."""
+    starts: dict[Path, str] = {}
     for runs_dir in {run.folder.path.parent for run in runs}:
         for folder in map(RunFolder, runs_dir.iterdir()):
             try:
                 if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:
-                    starts.add(start.resolve())
+                    starts[start.resolve()] = STARTED
             except PermissionError:  # of another user
                 pass
-            except UserError:  # training it again mends what it lacks
-                if not folder.result.exists():
-                    starts |= {run.folder.path.resolve() for run in runs}
+            except UserError as error:  # training it again mends what it lacks
+                starts = {run.folder.path.resolve(): str(error) for run in runs} | starts
     return starts
 
 

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 
 # why a run ended before its budget of epochs was spent
+_LESS_MEMORY = "choose a smaller conclusion.contexts and conclusion.published_contexts=null"
 _EARLY = {"patience": "the valid perplexity no longer improved", "callback": "by a callback"}
 
 
@@ -86,7 +87,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
                 require_last(folder)
                 _fit(defined, made, made_by)
                 try:
-                    with within_gpu_memory("choose a smaller conclusion.contexts"):
+                    with within_gpu_memory(_LESS_MEMORY):
                         result = made.conclusion.conclude(defined, made, made_by)
                 except StopRequested as stop:
                     made.run.log.note(f"stopped after training: {stop}")  # it is printed later

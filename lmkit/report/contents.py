@@ -150,7 +150,7 @@ def measurements(
             for variant, each in files
         ]
         tables_.append(_table(kind, found))
-        records = [record for _, record in files]
+        records = [record for variant, record in files if not variant.endswith("last")]
         tables_ += tables.beside_published(kind, records, names or {}, paper)
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")
@@ -190,10 +190,8 @@ def _setting(
     left_out: dict[str, str],
 ) -> PageSection:
     shown = curves.representatives(runs, against)
-    alike = beside.loc[beside["is_alike"], "experiment"].to_dict()
-    experiments = {
-        str(row["head_label"]): alike[group] for group, row in against.iterrows() if group in alike
-    }
+    alike = beside.loc[beside["is_alike"], "names"].reindex(against.index).dropna()
+    experiments = {name for names in alike for name in names}
     figures = [*curves.spectra(shown, left_out), *curves.training(shown, experiments, left_out)]
     if (varied := over_option.over_options(runs)) is not None:
         figures.append(varied)

@@ -75,12 +75,12 @@ def spectra(shown: dict[str, pd.Series], left_out: dict[str, str]) -> Iterator[P
 
 
 def training(
-    shown: dict[str, pd.Series], experiments: dict[str, str], left_out: dict[str, str]
+    shown: dict[str, pd.Series], experiments: set[str], left_out: dict[str, str]
 ) -> Iterator[PageFigure]:
     """Valid perplexity over epochs, beside logs that others published of the same experiment.
 
     Args:
-        experiments: by head, the published experiment that its runs are.
+        experiments: the published ones that the runs are.
     """
     drawn, axes = figure(PANEL)
     longest = 0.0
@@ -95,7 +95,7 @@ def training(
         axes.plot(epochs, values, label=label, **look)
         longest = max(longest, *epochs)
     caption = "Of the run of median test perplexity."
-    if others := _published(axes, set(experiments.values()), longest * _BEYOND):
+    if others := _published(axes, experiments, longest * _BEYOND):
         caption += f" Grey: trainings by others, {others}."
     if longest:
         over_epochs(axes)

@@ -191,6 +191,8 @@ def _beside(
             sources.setdefault(source, {})[heading] = None
             cells = columns.setdefault(f"published {heading}", {})
             cells[group] = plus_minus(value / unit, spread / unit, digits)
+            if quantity == "cost.parameters":
+                cells[group] = f"{value / 1e6:g}M"  # papers print few digits
             if quantity.startswith("evaluate_"):
                 if quantity in runs[group]:
                     of_method = method_differences(runs[group], quantity, str(remark))
@@ -222,6 +224,7 @@ def beside_published(
     values: dict[str, dict[str, float]] = {}
     text: dict[str, dict[str, str]] = {}
     sources: dict[str, None] = {}
+    remarks: dict[str, None] = {}
     for label, record, _ in found:
         theirs = printed(paper, names.get(label, ()))
         for quantity, ours in kind.in_print(record).items():
@@ -231,11 +234,14 @@ def beside_published(
                 cell = f"{cell_text(ours)} ({cell_text(each.value)})"
                 text.setdefault(label, {})[name] = cell
                 sources[each.source] = None
+                if isinstance(each.remark, str):
+                    remarks[each.remark] = None
     if not values:
         return []
     notes = [
         f"In brackets what was published: {'; '.join(sources)}. In what runs differ from theirs, "
-        f"the table of groups says."
+        f"the table of groups says.",
+        *(f"As published: {remark}." for remark in remarks),
     ]
     title = f"{kind.title}, and what was published"
     shown, numbers = (pd.DataFrame.from_dict(of, orient="index") for of in (text, values))

@@ -75,16 +75,16 @@ def summary(runs: pd.DataFrame) -> pd.DataFrame:
 def best_rate(runs: pd.DataFrame) -> pd.DataFrame:
     """Of each variant and training, the runs at the learning rate of lowest valid perplexity.
 
-    Means over seeds are compared. A rate at which a seed failed comes after all others: its means
-    would be of the lucky ones. A rate of one seed counts only where no rate has several: such runs
-    searched for the rate.
+    Means over seeds are compared. A rate of one seed counts only where no rate has several: such
+    runs searched for the rate. Of several, one at which a seed failed comes last: its means would
+    be of the lucky ones.
     """
     good = runs[~runs["is_failed"]]
     means = good.groupby(["variant", "training", "group", "is_unsure"], as_index=False).agg(
         seeds=("seed", "size"), valid_ppl=("valid_ppl", "mean")
     )
     means = means.assign(is_one=means["seeds"] == 1)
-    ranked = means.sort_values(["is_unsure", "is_one", "valid_ppl"])
+    ranked = means.sort_values(["is_one", "is_unsure", "valid_ppl"])
     best = ranked.drop_duplicates(["variant", "training"])
     return good[good["group"].isin(best["group"])]
 

@@ -121,7 +121,8 @@ def bytes_on_disk(folder: RunFolder, without: Collection[Path] = ()) -> int:
 
 def bytes_freed(folder: RunFolder, keep: str) -> int:
     """Bytes that tidying a finished run with that `keep` frees."""
-    goes = {*folder.path.rglob(".*.tmp"), *surplus(folder, keep)}
+    left = folder.path.rglob(".*.tmp")  # files, and folders
+    goes = {*surplus(folder, keep), *(path for each in left for path in (each, *each.rglob("*")))}
     return bytes_on_disk(folder) - bytes_on_disk(folder, without=goes)
 
 

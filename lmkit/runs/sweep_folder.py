@@ -122,8 +122,9 @@ class SweepFolder:
         sweeps = Path(runs_dir) / "sweeps"
         for path in (sweeps / name_or_folder, Path(name_or_folder)):
             if (path / MANIFEST).is_file():
-                # as it was given: runs lie beside a sweep's link, not beside what it links to
-                return cls(Path(os.path.abspath(path)), _read(path / MANIFEST))
+                at = Path(os.path.abspath(path))  # `sweeps` may itself be a link, runs beside it
+                place = at if at.parent.name == sweeps.name else path.resolve()
+                return cls(place, _read(path / MANIFEST))
         there = sorted(p.parent.name for p in sweeps.glob(f"*/{MANIFEST}"))
         near = did_you_mean(name_or_folder, there)
         names = "there are " + ", ".join(there) if there else "there are none"

@@ -20,12 +20,14 @@ import wandb
 
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import tracked
-from lmkit.runs.atomic import NO_SPACE, remove_leftovers
+from lmkit.runs.atomic import NO_SPACE
 from lmkit.runs.folder import FinishedRun
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
 from lmkit.tracking.wandb import DEFAULT_PROJECT, OF_AN_AGENT, OWN, opened
+
+_NEW = ".wandb-"  # begins the name of the folder in which a record is made
 
 
 def record_all(
@@ -36,7 +38,7 @@ def record_all(
     Args:
         sweeps: by the names of runs, the sweeps that are the groups of those without one.
 
-    Raises: UserError when the disk is full.
+    Raises: UserError when the disk is too full for a record.
     """
     records: list[Path] = []
     left_out: dict[str, str] = {}
@@ -52,15 +54,17 @@ def record_all(
             continue
         try:
             with RunLock(run.folder.lock) as lock:
-                remove_leftovers(run.folder.path, lock.check)
+                for left in run.folder.path.glob(f"{_NEW}*"):
+                    lock.check()
+                    shutil.rmtree(left, ignore_errors=True)
                 with tempfile.TemporaryDirectory(
-                    dir=run.folder.path.resolve(), prefix=".wandb-", suffix=".tmp"
+                    dir=run.folder.path.resolve(), prefix=_NEW, suffix=".tmp"
                 ) as new:
                     options = _options(run, config, sweeps.get(run.name))
                     record = opened(new, config, run.names, options, _settings())
                     _fill(record, run, config, rows, charts)
                     records.append(_in_place_of_others(run, Path(new)))
-        except UserError as error:  # another process uses the run
+        except UserError as error:  # as when another process uses the run
             left_out[run.name] = str(error)
         except (TypeError, ValueError) as error:
             left_out[run.name] = f"W&B refuses its options: {' '.join(str(error).split())}"
@@ -134,9 +138,11 @@ def _in_place_of_others(run: FinishedRun, new: Path) -> Path:
     (written,) = (new / "wandb").glob("offline-run-*")
     place = run.folder.path / "wandb"
     place.mkdir(exist_ok=True)  # or a link to elsewhere
-    for earlier in place.iterdir():  # where several runs link to one folder, of others too
-        if earlier.is_symlink() and not earlier.exists():
-            earlier.unlink(missing_ok=True)
-        elif earlier.name.endswith(f"-{run.name}"):
+    is_shared = place.is_symlink()  # then it may hold records of other runs
+    for earlier in place.iterdir():
+        if not is_shared or earlier.name.endswith(f"-{run.name}"):
             shutil.rmtree(earlier, ignore_errors=True)  # a file server may hold some of it
+    for link in place.iterdir():
+        if link.is_symlink() and not link.exists():  # the latest run, and its log
+            link.unlink(missing_ok=True)
     return Path(shutil.move(written, place / written.name))

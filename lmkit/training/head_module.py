@@ -10,6 +10,7 @@ from typing import Any, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
+from pytorch_lightning.loggers import Logger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -69,6 +70,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
+        self._failed_loggers: list[Logger] = []
         self._valid_state: object = None
 
     def report(self, name: str, value: float) -> None:
@@ -138,8 +140,11 @@ class HeadModule(pl.LightningModule, Predictor):
         # Lightning would write an epoch's row only after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
-            with allowance(logger):
-                logger.log_metrics(row, step)
+            if logger not in self._failed_loggers:
+                with allowance(logger):
+                    logger.log_metrics(row, step)
+                    continue
+                self._failed_loggers.append(logger)  # else each row would say so again
 
     def configure_gradient_clipping(
         self,

@@ -382,6 +382,7 @@ def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, ca
     said = capsys.readouterr().out
     for why in ("the server is away", "I/O on a closed file"):
         assert f"Closed failed, the run continues: {why}" in said
+    assert said.count("I/O on a closed file") == 2  # of the rows of training, and of test's
     rows = listed(tmp_path / "mine" / "version_0" / "metrics.csv")
     assert float(rows[-1]["test/ppl"]) == run().read_result().metrics["test_ppl"]
 

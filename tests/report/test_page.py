@@ -12,6 +12,8 @@ from scipy import stats
 
 from lmkit.analyses.divergence import Divergence, PairwiseRecord
 from lmkit.analyses.embeddings import Embeddings
+from lmkit.analyses.press_robustness import PressRobustness, RanksUnderNoise
+from lmkit.analyses.rank import Rank, Ranks
 from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen, tables
@@ -97,6 +99,8 @@ def test_a_table_of_variants_has_its_own_row_of_an_experiment_that_others_name(t
     said = "supplement, tables 4 and 5 (parameters, k, train, test, Press rank)"
     assert f"Published: Parthiban et al. 2021, {said}" in html
     assert "58.21" not in html  # valid, of another table
+    assert ">22M<" not in html
+    assert "Grey: trainings by others, mos_ptb" in html  # under the experiment's name alone
 
 
 @pytest.mark.parametrize(("head", "p"), [("penn_lms_plif_frozen", "0.826"), ("penn_ss", "0.392")])
@@ -125,6 +129,32 @@ def test_what_analyses_measured_stands_beside_what_was_published(tmp_path, make_
     assert ">0.44 (0.4355)<" in html
     assert "In brackets what was published: Parthiban et al. 2021, supplement, table 3." in html
     assert "0.2 (" not in html
+
+
+def test_what_was_measured_over_other_contexts_is_not_beside_what_was_published(tmp_path, make_run):
+    """Yang et al. 2018, table 5: a divergence of 4.869 over all of PTB's valid text."""
+    folder = RunFolder(make_run(tmp_path / "runs"))
+    about = {"schema_version": Divergence.version, "kind": Divergence.name}
+    whole = {"split": "valid", "num_contexts": 73_759, "all_contexts": 73_759, "num_words": 10_000}
+    whole |= {"exact": 4.5, "sampled": 4.5, "sampled_standard_error": 0.1, "num_pairs": 9}
+    for stem, found in {
+        "divergence_valid_73759": whole,
+        "divergence_valid_73759_last": whole | {"exact": 3.5},
+        "divergence_valid_9000": whole | {"exact": 2.5, "num_contexts": 9_000},
+    }.items():
+        write_analysis(folder, stem, about | found)
+    html = page_of(tmp_path / "runs", tmp_path / "out", analyses=[Divergence])
+    assert ">4.5 (4.869)<" in html
+    assert "As published: the paper does not say which trigger." in html
+    for kind, record in ((Rank, Ranks), (PressRobustness, RanksUnderNoise)):
+        of_part = record.model_construct(
+            split="valid",
+            matrix="log_probs",
+            num_contexts=2_000,
+            all_contexts=73_759,
+            noise=[1e-20],
+        )
+        assert kind.in_print(of_part) == {}
 
 
 def test_effective_ranks_stand_beside_the_published(tmp_path, make_run):

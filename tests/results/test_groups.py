@@ -222,9 +222,11 @@ def test_a_rate_at_which_seeds_failed_comes_last(tmp_path, make_run, failed):
     at_rate(tmp_path, make_run, 5, [57.0, 57.2, 57.3])
     at_rate(tmp_path, make_run, 10, [56.0, 56.2, failed])
     at_rate(tmp_path, make_run, 10, [56.0, failed], transform="gss")
+    at_rate(tmp_path, make_run, 10, [56.0, 56.2, failed], mixture="softmaxes")
+    at_rate(tmp_path, make_run, 1, [80.0], mixture="softmaxes")  # a search
     runs, _ = grouped(results(str(tmp_path)))
     best = best_rate(runs).groupby("label")["seed"].size().to_dict()
-    assert best == {"Softmax (rate 5)": 3, "GSS": 1}
+    assert best == {"Softmax (rate 5)": 3, "GSS": 1, "MoS (rate 10)": 2}
 
 
 def test_the_toy_language_is_whole_beside_a_text_of_files(tmp_path, make_run):

@@ -123,3 +123,5 @@ def test_runs_lie_beside_a_link_to_the_folder_of_sweeps(tmp_path: Path) -> None:
     made = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 0, []))
     made.save()
     assert SweepFolder.find("mine", str(tmp_path / "runs")).runs_dir == made.runs_dir
+    (tmp_path / "mine_too").symlink_to(made.path)
+    assert SweepFolder.find(str(tmp_path / "mine_too"), "runs").runs_dir == tmp_path / "scratch"

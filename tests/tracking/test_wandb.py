@@ -86,8 +86,12 @@ def test_a_run_is_recorded_live_as_it_is_from_its_folder(finished):
     assert [row["epoch"] for row in live["history"] if "valid/ppl" in row] == [1, 2, 3]
     assert recorded_from_its_folder(finished) == live
     (finished.path / ".wandb-ab.tmp" / "wandb").mkdir(parents=True)  # by a process that was killed
+    (finished.path / ".wandb-cd").mkdir()
+    (finished.path / ".rank.json.ab.tmp").touch()  # what another process measures
+    (finished.path / "wandb" / "offline-run-20260101_000000-by_an_agent").mkdir()
     assert recorded_from_its_folder(finished) == live  # again, in the place of the first
     assert len(offline(finished.path)) == 1
+    assert (finished.path / ".rank.json.ab.tmp").exists()
     assert not list(finished.path.glob(".wandb-*"))
 
 

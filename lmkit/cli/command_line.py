@@ -72,11 +72,13 @@ def _require_seen(folder: Path) -> None:
 
 
 def _readable(argument: str) -> str:
-    """The value in quotes if it has letters that Hydra reads in quotes alone, such as ü."""
+    """The value in quotes if it has letters that Hydra reads in quotes alone, such as ü; with the
+    folder for which ~ stands, which shells leave as it is behind a =."""
     option, _, value = argument.partition("=")
-    if value.isascii() or re.search(r"""['"\[\]{},$]""", value):
+    is_plain = value.isascii() and value[:1] != "~"
+    if is_plain or re.search(r"""['"\[\]{},$]""", value):
         return argument
-    return f"{option}={quoted(value)}"
+    return f"{option}={quoted(os.path.expanduser(value))}"
 
 
 def config_folders(arguments: Sequence[str]) -> list[Path]:

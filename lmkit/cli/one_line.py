@@ -1,6 +1,7 @@
 """What Hydra, OmegaConf or YAML says of a mistake, in one line, with the name that was meant."""
 
 import os
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -26,6 +27,8 @@ from lmkit.sweeps.axes import option_of, read
 
 _LACKING = (ConfigAttributeError, ConfigKeyError)  # of a section without such an option
 _ADVICE = "; 3. To sweep over it, add --multirun to your command line"
+_QUOTED_ONCE = re.compile(r"key=\\?'value1,value2\\?'")  # of which a shell takes the quotes
+_QUOTED = "'key=\"value1,value2\"'"
 _OF_HYDRA_ALONE = ("--resolve", "--shell-completion", "-sc")  # flags with which no task runs
 _WHOLE = ("experiment", "multirun_sweeps")  # groups whose files set options of any section
 
@@ -49,7 +52,7 @@ def in_one_line(
     if isinstance(error, OmegaConfBaseException):
         return of_omegaconf(error)
     if isinstance(error, HydraException):
-        said = _of_hydra(error, arguments)
+        said = _QUOTED_ONCE.sub(_QUOTED, _of_hydra(error, arguments))
         return said if takes_sweeps else said.replace(_ADVICE, "")
     first, *_ = lines = _lines(error)
     if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
@@ -66,8 +69,12 @@ def of_omegaconf(error: OmegaConfBaseException) -> str:
     option = str(error.full_key or "")
     if isinstance(error, MissingMandatoryValue):
         values = " or ".join(_choices(option.replace(".", "/"))) or "VALUE"
+        if option == "callbacks":
+            values = "[default], or [default,NAME]"
         return f"{option} is not set: give it as {option}={values}"
     line = " ".join(_lines(error))
+    if line.endswith(" is not Optional"):
+        return f"{option} cannot be null"
     return f"{option}: {line}{_near(error)}" if option and option not in line else line
 
 
@@ -96,6 +103,8 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
     is_no_option = "." not in typed and typed not in _groups()  # nor can one be added
     if first.startswith("Could not override") and is_no_option and not near:
         return f"there is no option {typed}; --help lists all options"
+    if typed.startswith("hydra."):  # nothing can be added there
+        return f"there is no option {typed}{near}"
     return f"{first}{near}" if near else "; ".join([first, *more])
 
 
@@ -166,6 +175,10 @@ def _unreadable(argument: str) -> str:
     if "=" not in argument and ":" in argument:
         given = argument if " " in argument else f"runs {argument}"
         return f"{argument!r}: a filter stands with its runs in quotes, as in 'OPTION={given}'"
+    if "=" not in argument:
+        return f"{argument!r} cannot be read as option=value"
+    if argument.endswith(","):
+        return f"{argument!r} ends with a comma: no space follows one on a command line"
     return (
         f"{argument!r} cannot be read as option=value; quote values with special characters: "
         f"'name=\"a, b\"'"

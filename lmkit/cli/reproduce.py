@@ -58,6 +58,13 @@ def _run(name: str) -> None:
         ]
         out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
         every = commands(wanted, sweeps, launcher, arguments, out)
+        for sweep in sweeps:
+            for _, line in sweep.runs[:1]:
+                _require_options("train", [*common, *line], "training")
+        for command in every:
+            if command.words[0] == "finetune":
+                own = command.words[1 : len(command.words) - len(arguments)]
+                _require_options("finetune", [*common, *own], "finetuning")
         size = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
         print(f"{wanted.paper}, {wanted.table}{size}.")
         for command in every:
@@ -73,6 +80,15 @@ def _run(name: str) -> None:
             )
 
     run()
+
+
+def _require_options(config_name: str, line: list[str], section: str) -> None:
+    """Raises UserError, before anything is trained, for an option that a later step refuses."""
+    try:
+        with explained(line):
+            plain_config(hydra.compose(config_name, line))
+    except UserError as error:
+        raise UserError(f"{section}: {error}") from None
 
 
 def _axes_of(sweep: str, common: list[str]) -> Axes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from hydra.core.hydra_config import HydraConfig
 from hydra.types import RunMode
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
 from lmkit.cli.entry import command_line, composed_apart, entry_point, explained, plain_config
@@ -24,6 +24,11 @@ from lmkit.sweeps.axes import GROUP, OF_SWEEPER, option_of
 if TYPE_CHECKING:  # it imports torch
     from lmkit.experiment.trained_run import TrainedRun
 
+# options that reach what trains by another one alone, and why they do not
+_HANDED_ON = {
+    "sgd_lr": "the lr is optimizer.lr",
+    "switch_epoch": "averaging begins by another trigger, or by trigger.epoch",
+}
 LAUNCHERS = ("hydra/launcher", "hydra.launcher")
 
 
@@ -93,6 +98,9 @@ def main(config: DictConfig) -> float:
             f"{for_sweeps[0]} is for sweeps: give multirun_sweeps=NAME or --multirun; lmkit "
             f"describe shows what a single run would train"
         )
+    for option in map(option_of, hydra.overrides.task):
+        if option in _HANDED_ON and f"${{{option}}}" not in OmegaConf.to_yaml(config):
+            print(f"{option} has no effect here: {_HANDED_ON[option]}", flush=True)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
     plain["command"] = command_line("train")  # which trains the run again
     return float(run(plain).read_result().metrics["valid_ppl"])

@@ -54,16 +54,18 @@ class Command(NamedTuple):
             if word.startswith("--"):
                 raise UserError(f"there is no flag {word}; options are written option=value")
             option, equals, value = word.partition("=")
-            if not equals or not option.isidentifier() or os.path.exists(word):
+            is_option = option.replace(".", "").isidentifier()
+            if not equals or not is_option or os.path.exists(word):
                 words += self._entries(word)
             elif option.rstrip("s") == self.words.split()[0].lower().rstrip("s"):
-                words += self._entries(value)
+                words += self._entries(os.path.expanduser(value))
             elif option in self.options:
                 if self.options[option].choices:
                     require_choice(option, value, self.options[option].choices)
-                given[option] = value
+                is_path = self.options[option].is_path
+                given[option] = os.path.expanduser(value) if is_path else value
             else:
-                near = did_you_mean(option, list(self.options))
+                near = did_you_mean(option.rpartition(".")[2], list(self.options))
                 raise UserError(f"there is no option {option}{near}; --help lists them")
         self._require(words)
         return words, {name: option.default for name, option in self.options.items()} | given

@@ -23,8 +23,8 @@ MIN_LENGTH = 5
 LENGTH_STD = 5.0
 FULL_LENGTH_PROBABILITY = 0.95
 FEWER_COLUMNS = (
-    "choose a smaller windows.batch_size (or columns, of windows=contexts, valid_batch_size, "
-    "test_batch_size) or a longer text"
+    "choose a smaller windows.batch_size (of valid: windows.valid_batch_size, of test: "
+    "windows.test_batch_size, with windows=contexts: windows.columns) or a longer text"
 )
 
 

@@ -136,6 +136,8 @@ def require_folder(option: str, value: object) -> None:
     require_text(option, value)
     if any("\udc80" <= sign <= "\udcff" for sign in str(value)):  # as Python reads other bytes
         raise UserError(f"{option} must be the name of a folder in UTF-8, but is {value!a}")
+    if str(value).startswith("~"):
+        raise UserError(f"{option}={value}: write the folder for which ~ stands")
     path = Path(str(value))
     # a name that is too long is not there for os.path
     file = next((each for each in (path, *path.parents) if os.path.exists(each)), path)

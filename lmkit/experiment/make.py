@@ -64,7 +64,8 @@ def factory_of(section: object, option: str) -> partial[Any]:
     """
     if not isinstance(section, Mapping):
         group = option.replace(".", "/")
-        choose = f"choose one with {group}=NAME"
+        is_part = option.startswith(("callbacks.", "logger."))
+        choose = f"{option}=null leaves it out" if is_part else f"choose one with {group}=NAME"
         raise UserError(f"{option} must be a section of options, but is {section}; {choose}")
     target = section.get("_target_")
     if not isinstance(target, str) or not target:

@@ -262,7 +262,10 @@ def make_epoch_end(config: Section, after_epoch: AfterEpoch | None = None) -> Ep
     """What saves and ends the run. Raises: UserError where it is left out or an option is wrong."""
     section = config["callbacks"].get("checkpoints")
     if section is None:
-        raise UserError("callbacks.checkpoints cannot be left out: a killed run could not resume")
+        raise UserError(
+            "callbacks.checkpoints cannot be left out: a killed run could not resume; others come "
+            "beside it by 'callbacks=[default,NAME]'"
+        )
     rule = config["stopping"]
     if rule and rule.get("epochs", 0) is None:  # no patience: another rule need not take it
         takes = parameters(factory_of(rule, "stopping").func)

@@ -227,8 +227,10 @@ def _about(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> str:
 
 def _typed(places: Sequence[str]) -> str:
     """Runs as a person types them: a single place without Hydra's quotes where it needs none."""
-    is_plain = len(places) == 1 and re.fullmatch(r"[\w./*][\w./*: =-]*", places[0], re.ASCII)
-    return places[0] if is_plain else _listed(places)
+    if len(places) > 1:
+        return _listed(places)
+    is_plain = re.fullmatch(r"[\w./*][\w./*: =-]*", places[0], re.ASCII)
+    return places[0] if is_plain else as_value(places[0])
 
 
 def _listed(places: Sequence[str]) -> str:

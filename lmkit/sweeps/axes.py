@@ -1,17 +1,19 @@
 """From axes to points: a sweep's runs, as the overrides that would be typed for each."""
 
+import math
 import os
 import random
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from decimal import Decimal
 from functools import cache
 from itertools import product
 
 from hydra.conf import HydraConf
 from hydra.core.config_loader import ConfigLoader
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Override
+from hydra.core.override_parser.types import Override, RangeSweep
 
 from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.runs.quoting import quoted
@@ -213,12 +215,23 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
             f"{override}: the values of an interval cannot be counted; write "
             f"range(start,stop,step) or a,b,c"
         )
-    option = parsed.get_key_element()
+    option, numbers = parsed.get_key_element(), parsed.value()
     with_files = replace(parsed, config_loader=loader)
-    found = (f"{option}={value}" for value in with_files.sweep_string_iterator())
-    values = list(dict.fromkeys(found))  # equal ones here: else each doubles the combinations
+    found: Iterable[object] = with_files.sweep_string_iterator()
+    if isinstance(numbers, RangeSweep) and not numbers.shuffle:
+        found = _range(numbers)
+    # equal ones here: else each doubles the combinations
+    values = list(dict.fromkeys(f"{option}={value}" for value in found))
     if not values:
         is_range = parsed.is_range_sweep()
         why = "the range is empty" if is_range else f"no file of {option} has a name like that"
         raise UserError(f"{override}: {why}")
     return values
+
+
+def _range(sweep: RangeSweep) -> list[int | float]:
+    """The numbers as they would be typed: Hydra adds up steps, to 0.30000000000000004."""
+    start, stop, step = (Decimal(str(each)) for each in (sweep.start, sweep.stop, sweep.step))
+    numbers = [start + i * step for i in range(math.ceil((stop - start) / step))]
+    is_whole = all(isinstance(each, int) for each in (sweep.start, sweep.stop, sweep.step))
+    return [int(each) if is_whole else float(each) for each in numbers]

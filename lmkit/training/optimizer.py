@@ -12,6 +12,7 @@ from lmkit.errors.user_error import (
     UserError,
     misfit,
     require_at_least,
+    require_flag,
     require_list,
     require_positive,
     require_rate,
@@ -27,6 +28,7 @@ _UNFIT = {
     torch.optim.LBFGS: "it computes a step's loss several times, and a window is read once",
     torch.optim.SparseAdam: "gradients are dense",
 }
+_FLAGS = {"fused", "foreach", "nesterov", "amsgrad", "maximize", "centered"}
 
 
 def make_optimizer(
@@ -69,6 +71,9 @@ def learning_rate(factory: OptimizerFactory) -> float:
     group = made.param_groups[0]
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
+    for flag in _FLAGS & group.keys():
+        if group[flag] is not None:  # PyTorch takes any text for true
+            require_flag(f"optimizer.{flag}", group[flag])
     return float(group["lr"])
 
 

@@ -264,6 +264,22 @@ def test_a_value_with_letters_that_hydra_refuses_is_put_in_quotes():
     assert options_first(line) == ["run='lä ufe'", *line[1:]]
 
 
+def test_home_stands_for_its_folder(refused, monkeypatch, tmp_path):
+    """Shells leave ~ as it is behind a =."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    line = ["runs_dir=~/runs", "~optimizer.fused", "data.root=~", "run=a~b"]
+    folder = f"'{tmp_path}"
+    assert options_first(line) == [
+        f"runs_dir={folder}/runs'",
+        line[1],
+        f"data.root={folder}'",
+        line[3],
+    ]
+    assert f"not a sweep in {tmp_path}/no runs" in refused(
+        "sweep", "status", "x", "runs_dir=~/no runs"
+    )
+
+
 @pytest.mark.parametrize(
     ("output", "status", "error"),
     [("&-", 0, ""), ("/dev/full", 1, "error: a file, or the output: No space")],

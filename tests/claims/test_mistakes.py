@@ -50,6 +50,18 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("--config-dir", "--config-dir must be followed by its value"),
         ("=3", "'=3' cannot be read as option=value"),
         ("optimizer.lr=1,2", "'optimizer.lr=1,2'; 1. To use it as a list, use key=[value1,val"),
+        ("name=a,b", "quote the value: 'key=\"value1,value2\"'; 3."),  # a shell takes one pair
+        ("seed 3", "'seed' cannot be read as option=value"),
+        ("--multirun seed=1, 2", "'seed=1,' ends with a comma: no space follows one on a command"),
+        (
+            "--multirun seed=1,2 hydra.launcher.per_device=2",
+            "per_device=2 has no effect beside hyd",
+        ),
+        (
+            "--multirun seed=1,2 hydra.launcher.devices=[0,1]",
+            "runs=1 at a time leave some of 2 dev",
+        ),
+        ("--multirun hydra.launcher.jobs=2 seed=1,2", "there is no option hydra.launcher.jobs"),
         # choices
         ("head/mixture=nonee", "(did you mean none?); head/mixture= takes contexts, doc, hidden, "),
         ("head.mixture=none", "but is none; choose one with head/mixture=NAME"),
@@ -60,6 +72,12 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("callbacks=[default,cuda_graphs] trigger=null", "trigger=null does not exist; there are"),
         ("multirun_sweeps=no_such_sweep", "Could not find 'multirun_sweeps/no_such_sweep'; multi"),
         # values
+        ("seed=null", "seed cannot be null"),
+        ("optimizer.fused=flase", "optimizer.fused must be true or false, but is 'flase'"),
+        ("callbacks=[]", "callbacks is not set: give it as callbacks=[default], or [default,NAME]"),
+        ("callbacks=cuda_graphs", "others come beside it by 'callbacks=[default,NAME]'"),
+        ("logger.wandb=false", "but is False; logger.wandb=null leaves it out"),
+        ("runs_dir='~/runs'", "runs_dir=~/runs: write the folder for which ~ stands"),
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),

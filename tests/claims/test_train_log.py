@@ -64,6 +64,15 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
     assert "has trained 4 epochs: max_epochs=4 or more goes on" in refused("train", *LINE)
 
 
+def test_an_option_that_another_one_keeps_from_training_is_told(lmkit, capsys):
+    lmkit("train", *TINY, "optimizer=adam", "sgd_lr=1", "trigger=never", "switch_epoch=1")
+    said = capsys.readouterr().out
+    assert "sgd_lr has no effect here: the lr is optimizer.lr\n" in said
+    assert "switch_epoch has no effect here: averaging begins by another trigger, or by tr" in said
+    lmkit("train", *without("optimizer."), "sgd_lr=1", "switch_epoch=1")
+    assert "no effect" not in capsys.readouterr().out
+
+
 def test_averaging_that_never_comes_is_not_announced_and_patience_does_not_wait_for_it(lmkit, run):
     lmkit("train", *TINY, "switch_epoch=2", "patience=1")
     log = run().log.read_text()

@@ -238,6 +238,7 @@ def test_packed_without_a_gpu_needs_to_be_told_how_many(monkeypatch):
     assert visible_devices() == ["1", "GPU-5"]
     with pytest.raises(UserError, match=r"hydra\.launcher\.runs"):
         Packed(runs=0, devices=None, per_device=1)
+    assert len(Packed(runs=2, devices=[0, 1], per_device=1).environments) == 2
 
 
 def test_a_process_that_ends_well_without_a_result_has_failed(sweep_of):

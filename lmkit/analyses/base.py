@@ -209,4 +209,8 @@ def measured(
                 ) from None
             variant = stem.removeprefix(kind.name).replace("_", " ").strip()
             path = analysis_files.analysis_file(folder, stem).with_suffix(".npz")
-            yield variant, StoredRecord(label, record, read_arrays(path) if path.exists() else {})
+            try:
+                arrays = read_arrays(path)
+            except FileNotFoundError:  # it has none
+                arrays = {}
+            yield variant, StoredRecord(label, record, arrays)

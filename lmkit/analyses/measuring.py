@@ -57,7 +57,8 @@ def measure_runs(
         try:
             if folder.analysis.is_dir() and not os.access(folder.analysis, os.W_OK):
                 raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
-            before = _result(folder)
+            if (before := _result(folder)) is None:  # since it was selected
+                raise UserError("it is trained further: measure it again once it has finished")
             run = load_run(
                 folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
             )
@@ -73,7 +74,10 @@ def measure_runs(
 
 
 def _result(folder: RunFolder) -> bytes | None:
-    return folder.result.read_bytes() if folder.result.exists() else None
+    try:
+        return folder.result.read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 def _require_result(folder: RunFolder, before: bytes | None) -> None:

@@ -71,6 +71,7 @@ def main() -> None:
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
     """Tidies the runs, or shows what that would free. Returns: whether everything could go."""
     folders = [run.folder for run in selected.runs]
+    before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
     stays = _stays(selected.runs)
     starts = _starts_of_others(selected.runs) if keep == "none" else {}
     removable = [folder for folder in folders if _place(folder) not in stays]
@@ -84,7 +85,6 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     starting = [start for f in removable if (start := starts.get(f.path.resolve())) is not None]
     for reason, count in Counter(starting).items():
         console.print(f"best.ckpt stays: {counted(count, 'run')}: {reason}", markup=False)
-    before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
     if dry_run:
         freed = data_size(sum(bytes_freed(folder, of) for folder, of in goes))
         on_disk = f"{runs}: {data_size(before)} on disk, of which keep={keep} would free"

@@ -53,6 +53,7 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     given up, is obeyed once these are done.
     """
     seen: set[tuple[str, Budget]] = set()
+    sweep.begin()
     while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
         given_up = train_here(sweep, left[start:] + left[:start], [{}])

@@ -1,6 +1,7 @@
 """Where contexts are kept, and how they are removed; known without torch."""
 
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
 from platformdirs import user_cache_path
@@ -30,7 +31,7 @@ def clean(dry_run: bool, console: Console) -> None:
     is free once it ends.
     """
     folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
-    sizes = [sum(file.stat().st_size for file in folder.glob("*")) for folder in folders]
+    sizes = [_num_bytes(folder) for folder in folders]
     rows: list[Row] = [
         [path.name, data_size(size)] for path, size in zip(folders, sizes, strict=True)
     ]
@@ -49,9 +50,18 @@ def clean(dry_run: bool, console: Console) -> None:
         return
     for folder in folders:
         try:
-            with RunLock(lock_of(folder / FILE)):
+            with RunLock(lock_of(folder / FILE)), suppress(FileNotFoundError):
                 shutil.rmtree(folder)
         except LockHeld:
             console.print(f"left as it is: {folder.name}: a process is computing it", markup=False)
-    left = sum(file.stat().st_size for file in cache_folder().glob("*/*"))
+    left = sum(map(_num_bytes, folders))
     console.print(f"{data_size(sum(sizes) - left)} freed", highlight=False)
+
+
+def _num_bytes(folder: Path) -> int:
+    """Of the files that are there; others may vanish meanwhile."""
+    total = 0
+    for file in folder.glob("*"):
+        with suppress(FileNotFoundError):
+            total += file.stat().st_size
+    return total

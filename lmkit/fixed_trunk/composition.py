@@ -133,7 +133,10 @@ def _run_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
     if not Path(place).exists() and moved.is_dir():
         place = str(moved)
     folder = select_run("trunk.of", place, config.runs_dir).folder
-    stamp = folder.best.stat().st_mtime_ns if folder.best.exists() else 0
+    try:
+        stamp = folder.best.stat().st_mtime_ns
+    except FileNotFoundError:
+        stamp = 0
     weights_sha256, trained = _read_run(str(folder.path.resolve()), stamp)
     _require_fit(folder.path, trained)
     text = dict(trained["data"])

@@ -78,6 +78,7 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
 
 def _write(contents: Contents, compute: Compute, check_lock: Callable[[], None]) -> None:
     path = contents.path
+    make_folder(path.parent)  # lmkit clean contexts may have removed it
     remove_leftovers(path.parent, check_lock)
     free = shutil.disk_usage(path.parent).free
     if contents.num_bytes > free:

@@ -82,6 +82,7 @@ def write_analysis(
         data = checked_json(content, indent=1, allow_nan=False)
     except ValueError:
         raise UserError(f"{path} is not written: a number in it is not finite") from None
+    check()  # before a folder is made anew where a run was removed
     make_folder(path.parent)
     first()
     replace_bytes(path, data, check)

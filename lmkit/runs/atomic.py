@@ -20,6 +20,7 @@ import shutil
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
@@ -200,6 +201,12 @@ def link_exclusively(source: Path, target: Path) -> bool:
     return True
 
 
+def leftovers(folder: Path) -> list[Path]:
+    """The temporary files and folders in `folder` and below."""
+    names = ((parent, name) for parent, *of in os.walk(folder) for name in chain(*of))
+    return [Path(*at) for at in names if at[1].startswith(".") and at[1].endswith(".tmp")]
+
+
 def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
     """Removes the temporary files and folders of killed and suspended processes, in `folder` and
     below.
@@ -208,9 +215,9 @@ def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
 
     Raises: UserError naming a file that cannot be removed; what `check` raises.
     """
-    leftovers = list(folder.rglob(".*.tmp"))
+    found = leftovers(folder)
     check()  # afterwards, so that no file of a new lock holder is among them
-    for temporary in leftovers:
+    for temporary in found:
         try:
             if temporary.is_dir() and not temporary.is_symlink():
                 shutil.rmtree(temporary)

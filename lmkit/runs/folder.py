@@ -217,7 +217,14 @@ class RunFolder:
 
         Raises: UserError naming `result.json` when it is damaged.
         """
-        return self.state() == "finished" and self.read_result().budget.suffices_for(budget)
+        if self.state() != "finished":
+            return False
+        try:
+            return self.read_result().budget.suffices_for(budget)
+        except UserError:
+            if self.state() == "finished":
+                raise
+            return False  # another process is reopening it
 
     def reopen(self, check_lock: Check = unlocked) -> None:
         """Makes a finished run unfinished, to resume under a larger budget.
@@ -230,6 +237,7 @@ class RunFolder:
         # too
         self.set_measured_aside(epochs, check_lock)
         set_aside(self.result, self.path / f"result-epoch{epochs}.json", check_lock)
+        self.set_measured_aside(epochs, check_lock)  # by analyses that ended meanwhile
 
     def set_measured_aside(self, epochs: int, check_lock: Check = unlocked) -> None:
         """Sets aside what analyses measured when the run had trained so many epochs.

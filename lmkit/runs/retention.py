@@ -10,7 +10,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import remove_leftovers, remove_unless_lost
+from lmkit.runs.atomic import leftovers, remove_leftovers, remove_unless_lost
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock, remove_probes
 from lmkit.runs.metrics import MetricsFile
@@ -96,7 +96,7 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
     """
     locks = (folder.lock.name, f".{folder.lock.name}.")
     is_locked = any(name.startswith(locks) for name in beside)
-    if not (is_locked or surplus(folder, keep) or any(folder.path.rglob(".*.tmp"))):
+    if not (is_locked or surplus(folder, keep) or leftovers(folder.path)):
         return []
     with RunLock(folder.lock) as lock:
         if folder.state() != "finished":  # it resumes under a larger budget
@@ -121,8 +121,8 @@ def bytes_on_disk(folder: RunFolder, without: Collection[Path] = ()) -> int:
 
 def bytes_freed(folder: RunFolder, keep: str) -> int:
     """Bytes that tidying a finished run with that `keep` frees."""
-    left = folder.path.rglob(".*.tmp")  # files, and folders
-    goes = {*surplus(folder, keep), *(path for each in left for path in (each, *each.rglob("*")))}
+    goes = {*surplus(folder, keep), *leftovers(folder.path)}
+    goes |= {file for each in goes if each.is_dir() for file, _ in _files(each)}
     return bytes_on_disk(folder) - bytes_on_disk(folder, without=goes)
 
 

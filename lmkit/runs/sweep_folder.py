@@ -19,10 +19,11 @@ import os
 import re
 import time
 from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import count, takewhile
 from pathlib import Path
+from typing import ClassVar
 
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.atomic import (
@@ -104,6 +105,8 @@ class SweepFolder:
         manifest: its content, whether saved yet or not.
     """
 
+    _asked_before: ClassVar[dict[Path, int | None]] = {}  # by the sweep's folder, in this process
+
     def __init__(self, path: Path, manifest: Manifest) -> None:
         self.path, self.manifest, self.runs_dir = path, manifest, path.parents[1]
 
@@ -144,6 +147,8 @@ class SweepFolder:
         """
         for folder in (self.path / "logs", self.path / "failures"):
             make_folder(folder)
+        if not adds:
+            self.begin()
         points = self.manifest.points
         with self._only_writer() as lock:
             if adds:
@@ -177,6 +182,19 @@ class SweepFolder:
         Raises: UserError when it cannot be written.
         """
         replace_text(self.path / STOP, "")
+
+    def begin(self) -> None:
+        """From here on `is_to_stop` counts what is asked."""
+        self._asked_before[self.path] = self.asked_to_stop_at()
+
+    def is_to_stop(self) -> bool:
+        """Whether `ask_to_stop` was called, on any node, since this process began the sweep: with
+        `begin`, a first `save`, or the first call of this function.
+
+        Raises: OSError.
+        """
+        asked = self.asked_to_stop_at()
+        return asked != self._asked_before.setdefault(self.path, asked)
 
     def asked_to_stop_at(self) -> int | None:
         """When that was last asked, in ns of the file server's clock; None if never."""
@@ -240,7 +258,7 @@ class SweepFolder:
     def claim(self, point: Point) -> bool:
         """Takes the next attempt at a point for this process; False while another has it.
 
-        A claim has no heartbeat: while the run trains, its lock has one.
+        It counts for as long as it is renewed, or the run's lock has a heartbeat.
 
         Raises: UserError when it cannot be written.
         """
@@ -250,8 +268,19 @@ class SweepFolder:
                 return True
             if is_held(path):
                 return False
-            path.unlink(missing_ok=True)
-            return link_exclusively(record, path)
+            try:
+                with self._only_writer():  # of two, the second would remove the first one's claim
+                    if is_held(path):
+                        return False
+                    path.unlink(missing_ok=True)
+                    return link_exclusively(record, path)
+            except LockHeld:
+                return False
+
+    def renew(self, point: Point) -> None:
+        """Shows other nodes that the claim's process lives."""
+        with suppress(OSError):
+            os.utime(self._claim(point))
 
     def release(self, point: Point) -> None:
         """Ends the claim of this process."""

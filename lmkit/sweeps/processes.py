@@ -14,13 +14,14 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.atomic import make_folder
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import HELD
+from lmkit.runs.lock import HELD, STALE_AFTER_S
 from lmkit.runs.quoting import as_value
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.backlog import Backlog, Say, Waiting
 
 POLL_S = 0.1
+RENEW_S = STALE_AFTER_S / 12  # between two stamps of a claim
 LOOK_S = 3.0  # between two looks whether the sweep is to stop: many workers share a file server
 TAIL_LINES = 8  # of a log
 SAVE_S = 100.0  # for a run that was asked to stop
@@ -50,7 +51,7 @@ def run_points(
 
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
-    before, look_at = sweep.asked_to_stop_at(), time.monotonic() + LOOK_S
+    look_at = renew_at = time.monotonic()
     processes = _Processes(sweep, points, slots, say)
     with StopSignals() as signals:
         try:
@@ -60,9 +61,12 @@ def run_points(
                     raise StopRequested(signals.requested)
                 if time.monotonic() >= look_at:
                     look_at = time.monotonic() + LOOK_S
-                    if _asked_to_stop_at(sweep, before) != before:
+                    if _is_to_stop(sweep):
                         say("lmkit sweep stop: its runs save and end")
                         raise StopRequested(signal.SIGTERM, by="lmkit sweep stop")
+                if time.monotonic() >= renew_at:
+                    renew_at = time.monotonic() + RENEW_S
+                    processes.renew()
                 processes.start()
                 processes.collect()
                 time.sleep(POLL_S)
@@ -106,6 +110,11 @@ class _Processes:
                 self.running.remove(run)
                 self.free.append(run.slot)
                 self._ended(run)
+
+    def renew(self) -> None:
+        """Renews the claims of the points that are trained here."""
+        for run in self.running:
+            self.sweep.renew(run.waiting.point)
 
     def _spawn(self, waiting: Waiting) -> None:
         slot = self.free.pop(0)
@@ -162,13 +171,13 @@ class _Processes:
             self.sweep.release(run.waiting.point)
 
 
-def _asked_to_stop_at(sweep: SweepFolder, before: int | None) -> int | None:
-    """As the sweep says; as `before` where its folder cannot be read for now."""
+def _is_to_stop(sweep: SweepFolder) -> bool:
+    """As the sweep says; False where its folder cannot be read for now."""
     try:
-        return sweep.asked_to_stop_at()
+        return sweep.is_to_stop()
     except OSError as error:
         if may_pass(error):
-            return before
+            return False
         raise
 
 

@@ -21,7 +21,7 @@ import wandb
 from lmkit.errors.user_error import UserError
 from lmkit.presentation.progress import tracked
 from lmkit.runs.atomic import NO_SPACE
-from lmkit.runs.folder import FinishedRun
+from lmkit.runs.folder import FinishedRun, read_finished
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.tracking.charts import Charts, all_charts, log_charts, result_fields
@@ -46,24 +46,21 @@ def record_all(
         os.environ.pop(variable, None)
     for run in tracked(runs, "W&B runs"):
         try:
-            config = run.folder.read_config()
-            rows = MetricsFile(run.folder.metrics).read_finished()
-            charts = all_charts(run.folder)
-        except UserError as error:
-            left_out[run.name] = str(error)
-            continue
-        try:
             with RunLock(run.folder.lock) as lock:
+                now = read_finished(run.folder)  # it may have been trained further
+                config = now.folder.read_config()
+                rows = MetricsFile(now.folder.metrics).read_finished()
+                charts = all_charts(now.folder)
                 for left in run.folder.path.glob(f"{_NEW}*"):
                     lock.check()
                     shutil.rmtree(left, ignore_errors=True)
                 with tempfile.TemporaryDirectory(
                     dir=run.folder.path.resolve(), prefix=_NEW, suffix=".tmp"
                 ) as new:
-                    options = _options(run, config, sweeps.get(run.name))
-                    record = opened(new, config, run.names, options, _settings())
-                    _fill(record, run, config, rows, charts)
-                    records.append(_in_place_of_others(run, Path(new)))
+                    options = _options(now, config, sweeps.get(now.name))
+                    record = opened(new, config, now.names, options, _settings())
+                    _fill(record, now, config, rows, charts)
+                    records.append(_in_place_of_others(now, Path(new)))
         except UserError as error:  # as when another process uses the run
             left_out[run.name] = str(error)
         except (TypeError, ValueError) as error:

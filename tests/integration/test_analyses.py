@@ -191,6 +191,14 @@ def test_what_is_measured_of_weights_that_the_run_no_longer_has_is_not_stored(ti
     assert not list(folder.analysis.iterdir())
 
 
+def test_a_run_that_was_reopened_before_its_turn_is_not_measured(tiny_run):
+    folder = RunFolder(tiny_run)
+    folder.reopen()
+    found = measure_runs(Logits(split="test", contexts=150, bins=20), [folder])
+    assert "it is trained further: measure it again" in found.left_out[tiny_run.name]
+    assert not list(folder.analysis.iterdir())
+
+
 def test_histogram_of_all_logits_and_curve_of_the_transform(tiny_run):
     run = load_run(tiny_run, "best", None, None)
     analysis = Logits(split="test", contexts=150, bins=20)

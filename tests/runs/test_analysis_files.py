@@ -40,6 +40,17 @@ def test_files_are_listed_by_kind(run):
         assert read_analysis(run, "rank_mine", kind="rank", schema_version=version) is None
 
 
+def test_a_run_that_was_removed_stays_so(tmp_path):
+    gone = RunFolder(tmp_path / "gone")
+
+    def check() -> None:
+        raise UserError("trained further")
+
+    with pytest.raises(UserError, match="trained further"):
+        write_analysis(gone, "rank", {"kind": "rank"}, check)
+    assert not gone.path.exists()
+
+
 @pytest.mark.parametrize(
     ("text", "error"),
     [

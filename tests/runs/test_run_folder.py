@@ -6,6 +6,7 @@ import pytest
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs import atomic
+from lmkit.runs import folder as folder_module
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity
 from lmkit.runs.names import RunNames
@@ -111,6 +112,35 @@ def test_damaged_result_is_named(run: RunFolder) -> None:
     assert run.state() == "finished"  # it is not trained over: someone may still save it
     with pytest.raises(UserError, match=str(run.result)):
         run.finished_within(Budget(1, None))
+
+
+def test_a_run_that_is_reopened_meanwhile_has_not_finished(run, monkeypatch):
+    run.prepare("k: 0.5\n", IDENTITY, NAMES)
+    finish(run, epochs=3)
+    real = RunFolder.read_result
+
+    def read_late(folder: RunFolder) -> Result:
+        folder.result.unlink()
+        return real(folder)
+
+    monkeypatch.setattr(RunFolder, "read_result", read_late)
+    assert not run.finished_within(Budget(3, None))
+
+
+def test_what_was_measured_until_the_result_goes_goes_with_it(run, monkeypatch):
+    run.prepare("k: 0.5\n", IDENTITY, NAMES)
+    finish(run, epochs=3)
+    real = folder_module.set_aside
+
+    def late(path: Path, target: Path, check: object) -> None:
+        if path == run.result:
+            (run.analysis / "rank.json").write_text("measured")
+        real(path, target, check)
+
+    monkeypatch.setattr(folder_module, "set_aside", late)
+    run.reopen()
+    assert [path.name for path in run.path.glob("analysis*/*")] == ["rank.json"]
+    assert not list(run.analysis.iterdir())
 
 
 def test_reopened_under_a_larger_budget(run: RunFolder, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,22 @@ def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -
     assert not list((sweep.path / "failures").iterdir())
 
 
+def test_of_two_that_find_a_dead_claim_one_has_the_attempt(sweep, monkeypatch):
+    (point,) = sweep.manifest.points
+    assert claimed_by_a_child(sweep)  # which is gone
+    real, claims = sweep_folder.is_held, []
+
+    def looks(path: Path) -> bool:
+        held = real(path)
+        if not claims:  # another takes it over between this one's look and what follows
+            claims.append(None)
+            claims[:] = [sweep.claim(point)]
+        return held
+
+    monkeypatch.setattr(sweep_folder, "is_held", looks)
+    assert [sweep.claim(point), *claims] == [False, True]
+
+
 def test_lines_typed_at_the_same_instant_all_add_their_points(tmp_path, monkeypatch):
     def slow(path: Path, read=sweep_folder._read) -> Manifest:
         try:

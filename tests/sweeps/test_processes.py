@@ -12,6 +12,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.runs import lock as locks
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks, RunLock
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Failure, SweepFolder
 from lmkit.sweeps import backlog, planning, processes, tables
 from lmkit.sweeps.backlog import Backlog
@@ -131,6 +132,40 @@ def test_a_point_whose_result_is_damaged_takes_no_other_down(sweep_of, attempts)
     assert "result.json is damaged" in every[1].failure.reason
     stop(sweep)
     assert sweep.asked_to_stop_at() is not None
+
+
+def test_a_stop_counts_between_two_batches_and_until_a_new_command(sweep_of, attempts, capsys):
+    """As another sweeper asks for them, each in less than the time between two looks."""
+    sweep, said = sweep_of("ok", "ok"), []
+    first, second = sweep.manifest.points
+    sweep.begin()
+    run_points(sweep, [first], [{}], said.append)
+    stop(sweep)
+    with pytest.raises(StopRequested):
+        run_points(SweepFolder.find(str(sweep.path), "."), [second], [{}], said.append)
+    assert said[-1] == "lmkit sweep stop: its runs save and end"
+    assert states(sweep) == ["finished", "new"]
+    sweep.save(adds=True)  # of the same command
+    assert sweep.is_to_stop()
+    sweep.save()
+    run_points(sweep, [second], [{}], said.append)
+    assert states(sweep) == ["finished", "finished"]
+
+
+def test_a_claim_is_renewed_while_its_run_trains(sweep_of, monkeypatch):
+    sweep, stamps = sweep_of("0.4"), set()
+    (point,) = sweep.manifest.points
+    monkeypatch.setattr(processes, "RENEW_S", 0.05)
+    real = processes._Processes.renew
+
+    def renew(self) -> None:
+        real(self)
+        if self.running:
+            stamps.add(sweep._claim(point).stat().st_mtime_ns)
+
+    monkeypatch.setattr(processes._Processes, "renew", renew)
+    run_points(sweep, [point], [{}], [].append)
+    assert len(stamps) > 1
 
 
 def test_what_is_finished_is_not_started_again(sweep_of, attempts):

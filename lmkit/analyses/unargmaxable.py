@@ -19,7 +19,7 @@ class UnargmaxableWords(Record):
 
     num_words: int = Field(title="words")
     emb_dim: int = Field(title="dimension")  # or the decoder's rank
-    num_contexts: int  # whose likeliest words were struck out first
+    num_contexts: int  # at which words are predicted
     # words that are the head's likeliest at one of these contexts
     predicted: int = Field(title="predicted words")
     unargmaxable: int = Field(title="never the likeliest")
@@ -33,7 +33,7 @@ class UnargmaxableWords(Record):
 
 
 class Unargmaxable(OfContexts):
-    """Counts them; words that are predicted at one of the contexts need no linear program."""
+    """Counts them; words that one softmax predicts at a context need no linear program."""
 
     name, record, version = "unargmaxable", UnargmaxableWords, 2
     title = "Words that no context can make the likeliest"

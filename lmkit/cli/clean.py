@@ -1,4 +1,4 @@
-"""Removes checkpoints of finished runs, and what killed processes left: `lmkit clean RUNS`."""
+"""Shows or removes checkpoints of finished runs, and what killed processes left: `lmkit clean RUNS`."""
 
 import sys
 from collections import Counter

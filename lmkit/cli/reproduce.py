@@ -109,4 +109,6 @@ def _list(files: dict[str, Path]) -> None:
     print(USAGE, end="", flush=True)
     columns = [Column(name, is_text=True) for name in ("name", "paper", "table or figure")]
     tables.console().print(plain_table("reproductions", columns, rows))
-    print("lmkit reproduce NAME dry_run=true shows its commands and about how long they take.")
+    print(
+        "lmkit reproduce NAME dry_run=true shows its commands and, by finished runs, how long they take."
+    )

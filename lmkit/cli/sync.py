@@ -1,4 +1,4 @@
-"""Records finished runs in W&B from their folders, and uploads them: `lmkit sync RUNS`."""
+"""Records finished runs in W&B from their folders, and can upload them: `lmkit sync RUNS`."""
 
 import sys
 

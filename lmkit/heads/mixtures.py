@@ -141,7 +141,7 @@ class MixtureOfSoftmaxes(Latents):
 
 
 class MixtureOfContexts(Latents):
-    """`contexts` (MoC): the prior-weighted sum of K latents (Yang et al. 2018, section 2.4)."""
+    """`contexts` (MoC): the prior-weighted sum of K latents (Yang et al. 2018, section 2.5)."""
 
     display_name, place = "MoC", 1
 

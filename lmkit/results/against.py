@@ -26,7 +26,7 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         `baseline`, the group that a head is compared with, its `baseline_ppl` on test, its
         `baseline_seeds`, and whether
         it stands `apart`, in none of the rows; and `differs`: the options beside head and rate in
-        which the two differ. Heads that could train longer, or were finetuned, have no difference.
+        which the two differ. Heads of another budget, or finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
     varied = _varied(chosen, head_options(runs))

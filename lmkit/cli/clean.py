@@ -1,4 +1,4 @@
-"""Shows or removes checkpoints of finished runs, and what killed processes left: `lmkit clean RUNS`."""
+"""Shows or removes checkpoints of finished runs, and leftovers: `lmkit clean RUNS`."""
 
 import sys
 from collections import Counter

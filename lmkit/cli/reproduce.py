@@ -110,5 +110,5 @@ def _list(files: dict[str, Path]) -> None:
     columns = [Column(name, is_text=True) for name in ("name", "paper", "table or figure")]
     tables.console().print(plain_table("reproductions", columns, rows))
     print(
-        "lmkit reproduce NAME dry_run=true shows its commands and, by finished runs, how long they take."
+        "lmkit reproduce NAME dry_run=true shows its commands, and what they take by finished runs."
     )

@@ -24,7 +24,8 @@ class LogitsRecord(Record):
     largest: float | None = Field(default=None, title="largest")
     slope: float | None = Field(default=None, title="mean slope")
     histogram: dict[str, list[float]]  # edges, and density per unit of logit
-    curve: dict[str, list[float]]  # logit, and what it is transformed to
+    # logit, and what it is transformed to, if that does not depend on a context's other logits
+    curve: dict[str, list[float]]
 
 
 @dataclass(kw_only=True, eq=False)
@@ -64,18 +65,22 @@ class Logits(OfContexts):
 
         for (label, record, _), look in zip(measured, looks(), strict=False):
             curve = cast(LogitsRecord, record).curve
-            axes.plot(curve["logit"], curve["transformed"], label=label, **look)
+            if "transformed" in curve:
+                axes.plot(curve["logit"], curve["transformed"], label=label, **look)
         ends = axes.get_xlim()
         axes.plot(ends, ends, "C7:", linewidth=1)
         axes.set(xlabel="logit", ylabel="transformed logit", xlim=ends)
         axes.legend(fontsize="small")
 
 
-def mean_slope(content: Mapping[str, Any]) -> float:
-    """The transform's slope, averaged over the logits of the histogram: 1 for a softmax.
+def mean_slope(content: Mapping[str, Any]) -> float | None:
+    """The transform's slope, averaged over the logits of the histogram: 1 for a softmax. None
+    without a curve.
 
     It scales the gradient that reaches the decoder, as a learning rate does.
     """
     curve, histogram = content["curve"], content["histogram"]
+    if "transformed" not in curve:
+        return None
     at_edges = np.interp(histogram["edges"], curve["logit"], curve["transformed"])
     return float(np.diff(at_edges) @ np.array(histogram["density"]))

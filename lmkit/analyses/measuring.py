@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from lmkit.analyses.base import Analysis, StoredRecord, Subject
+from lmkit.analyses.base import Analysis, Recorded, StoredRecord, Subject
 from lmkit.errors.user_error import UserError
 from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource, files_sha256
 from lmkit.runs import analysis_files
@@ -201,6 +201,17 @@ def _is_first_text(analysis: Analysis, folder: RunFolder, sha256: str) -> bool:
     return all(text["sha256"] == sha256 for text in texts if text["is_own"])
 
 
+def _measured(analysis: Analysis, subject: Subject) -> Recorded:
+    from lmkit.measures.memory import within_gpu_memory  # brings torch
+
+    with within_gpu_memory("choose fewer contexts"):
+        outcome: object = analysis.measure(subject)
+    if not isinstance(outcome, Recorded):
+        kind = type(outcome).__name__
+        raise UserError(f"measure() of {analysis.name} must return Recorded, but returns {kind}")
+    return outcome
+
+
 def _stored(
     analysis: Analysis,
     subject: Subject,
@@ -217,10 +228,7 @@ def _stored(
 
     Raises: UserError naming the file when it cannot be written, or a number is not finite.
     """
-    from lmkit.measures.memory import within_gpu_memory  # brings torch
-
-    with within_gpu_memory("choose fewer contexts"):
-        outcome = analysis.measure(subject)
+    outcome = _measured(analysis, subject)
     variant = analysis.variant(outcome.record)
     if re.search("[/@]", variant):
         raise UserError(f"variant() of {analysis.name} gives {variant!r}, part of no file's name")
@@ -242,6 +250,8 @@ def _stored(
     def write_its_arrays() -> None:
         if outcome.arrays:
             write_arrays(path.with_suffix(".npz"), outcome.arrays, check)
+        else:  # of an earlier measurement
+            path.with_suffix(".npz").unlink(missing_ok=True)
 
     analysis_files.write_analysis(subject.folder, stem, content, check, write_its_arrays)
     print(f"written: {path}")

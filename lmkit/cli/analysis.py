@@ -9,6 +9,7 @@ from rich.console import Console
 
 from lmkit.analyses.base import Analysis, Record
 from lmkit.analyses.measuring import Outcomes, measure_models, measure_runs
+from lmkit.cli.command_line import CONFIGS
 from lmkit.cli.entry import entry_point, plain_config
 from lmkit.errors.user_error import UserError, first_reason, require_flag, require_threads
 from lmkit.experiment.make import make
@@ -39,6 +40,12 @@ def run_analysis(name: str) -> None:
         if not has_models:
             selected = select_runs("run", runs)  # before torch is imported, which takes seconds
         analysis = make(options, "", Analysis)
+        is_own = not type(analysis).__module__.startswith("lmkit.")
+        if is_own and (CONFIGS / "analyses" / f"{analysis.name}.yaml").exists():
+            raise UserError(
+                f"{type(analysis).__name__}.name must be another: lmkit's own analysis is "
+                f"called {analysis.name}"
+            )
         if has_models:
             outcomes = measure_models(analysis, PretrainedSource(**pretrained), how["threads"])
         else:

@@ -187,6 +187,8 @@ def _unreadable(argument: str) -> str:
 
 def _number_as_choice(argument: str) -> str:
     """The message for group=NUMBER (or true, null), which Hydra's does not name; "" for others."""
+    if argument.startswith("-"):
+        return ""
     group = option_of(argument)
     if not group:
         return _unreadable(argument)

@@ -247,6 +247,8 @@ def _draw(trained: RunObjects, metrics: Metrics, spectrum: Spectrum) -> None:
     if any(True for _ in transform.parameters()):
         with torch.no_grad():  # over the published PLIF's knots
             logits = torch.linspace(-20.0, 20.0, 401, device=trained.model.device)
-            transformed = trained.model.head.transform_curve(logits).cpu()
-        curve = figures.transform_curve(logits.cpu().numpy(), transformed.numpy(), title)
-        figures.save(curve, path / "transform.svg", run.check_lock)
+            transformed = trained.model.head.transform_curve(logits)
+        if transformed is not None:
+            values = logits.cpu().numpy(), transformed.cpu().numpy()
+            curve = figures.transform_curve(*values, title)
+            figures.save(curve, path / "transform.svg", run.check_lock)

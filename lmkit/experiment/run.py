@@ -16,6 +16,7 @@ without them, unless a damaged file must be restored.
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +31,7 @@ from lmkit.presentation.tables import key_values
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import allowance, tell
+from lmkit.runs.observer import allowance, finalized_safely, tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, locks_beside, require_last, tidy
 from lmkit.runs.stop_signals import StopRequested, StopSignals
@@ -127,11 +128,11 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
             f"patience={patience} has no effect up to max_epochs={most}: it counts from averaging "
             f"on, which would start after epoch {trigger.epoch}"
         )
-    trainer.loggers = [*trainer.loggers, *make_loggers(config, folder)]
+    trainer.loggers = [*trainer.loggers, *map(finalized_safely, make_loggers(config, folder))]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
         with allowance(logger):
-            logger.log_hyperparams(config)
+            logger.log_hyperparams(copy.deepcopy(config))
     if checkpoint is None and "finetuned_from" in config:
         from lmkit.experiment.finetuning import start_from
 

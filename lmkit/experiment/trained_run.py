@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -108,7 +108,7 @@ class TrainedRun:
         if isinstance(text, str) and not isinstance(self.tokenizer, Words):
             lines = text.replace("\r\n", "\n").replace("\r", "\n")  # as a corpus is read
             return self.tokenizer.ids("the text", lines)
-        tokens = Words.words(text) if isinstance(text, str) else text
+        tokens = Words.words(text) if isinstance(text, str) else _listed(text)
         if not len(tokens) or (isinstance(text, str) and not text.strip()):
             raise UserError("the text has no words")
         return [self._index(token) for token in tokens]
@@ -120,7 +120,10 @@ class TrainedRun:
                 near = did_you_mean(token, self.vocabulary)
                 raise UserError(f"the model does not know the word {token!r}{near}")
             return found
-        index = operator.index(token)
+        try:
+            index = operator.index(token)
+        except TypeError:
+            raise _no_text(token) from None
         if not 0 <= index < len(self.vocabulary):
             raise UserError(f"the model has {len(self.vocabulary):,} words, and none is {index}")
         return index
@@ -134,6 +137,20 @@ class TrainedRun:
             raise UserError(f"{self.folder.path} is not a language model of running text")
         tokens = np.array([self.tokenizer.line_end(), *self.ids(text)])
         return self.model, EvalWindows(columns(tokens, 1), LENGTH)
+
+
+def _listed(text: object) -> Sequence[str | int]:
+    """Raises UserError for what is no list, such as bytes."""
+    is_array = isinstance(text, np.ndarray | Tensor) and text.ndim == 1
+    if not is_array and (isinstance(text, bytes | bytearray) or not isinstance(text, Sequence)):
+        raise _no_text(text)
+    return cast(Sequence[str | int], text)
+
+
+def _no_text(given: object) -> UserError:
+    return UserError(
+        f"a text is a string, or a list of its tokens or of their indices, not {given!r:.60}"
+    )
 
 
 def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> TrainedRun:
@@ -155,7 +172,10 @@ def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> Tr
     content = load_checkpoint(folder.best)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
     model, _ = restored_model(content)
-    model.to(device).eval()
+    try:
+        model.to(device).eval()
+    except (RuntimeError, AssertionError) as error:
+        raise UserError(f"device={device}: {str(error).splitlines()[0]}") from None
     rows = MetricsFile(folder.metrics).read_finished()
     json = content["lmkit"].get("tokenizer")  # None: of words, or of an earlier version
     return TrainedRun(folder, model, vocabulary, config, rows, result, json)

@@ -13,6 +13,7 @@ over contexts of size r. So for K = 1 without a transform, log P has rank at mos
 smaller r costs less. R stands for r in suffixes.
 """
 
+import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -59,25 +60,55 @@ class HeadParts:
         if self.chunk_mb is not None:
             require_positive("head.chunk_mb", self.chunk_mb)
         self._require_shape()
+        if not kind.__module__.startswith("lmkit.") and not self.word_counts_V.is_meta:
+            self._require_weights(given)
+
+    def _require_weights(self, given: str) -> None:
+        """Raises UserError unless the mixture gives what `MixtureOutput` says."""
+        mixture, state = self.mixture, copy.deepcopy(self.mixture.state_dict())
+        hidden_TBD = torch.zeros(2, 3, mixture.in_dim, device=self.word_counts_V.device)
+        try:
+            with torch.no_grad(), torch.random.fork_rng(devices=[]):
+                log_prior_NK, context_NKE = mixture(hidden_TBD)
+        except RuntimeError as error:
+            shape, reason = tuple(hidden_TBD.shape), " ".join(str(error).split())
+            raise UserError(f"{given} fails on a window of shape {shape}: {reason}") from error
+        mixture.load_state_dict(state)
+        found = tuple(log_prior_NK.shape), tuple(context_NKE.shape)
+        wanted = (6, mixture.num_components), (6, mixture.num_components, mixture.emb_dim)
+        if found != wanted:
+            raise UserError(
+                f"{given} makes log priors and contexts of shapes {found[0]} and {found[1]} of six "
+                f"outputs of the trunk, not {wanted[0]} and {wanted[1]}"
+            )
+        if not torch.allclose(log_prior_NK.exp().sum(1), torch.ones_like(log_prior_NK[:, 0])):
+            raise UserError(f"{given} gives weights that do not sum to one: are they their logs?")
 
     def _require_shape(self) -> None:
-        """Raises UserError unless the transform keeps the shape of logits."""
+        """Raises UserError unless the transform keeps the shape and the dtype of logits."""
         logits_nV = torch.zeros(3, len(self.word_counts_V), device=self.word_counts_V.device)
         if logits_nV.is_meta:
             return  # a transform of the user's own need not work without values
         name, shape = type(self.transform).__name__, tuple(logits_nV.shape)
-        state = {name: value.clone() for name, value in self.transform.state_dict().items()}
+        if not hasattr(self.transform, "_parameters"):
+            raise UserError(f"head.transform={name} must call super().__init__() first")
+        state = copy.deepcopy(self.transform.state_dict())
         try:
             with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                found = tuple(self.transform(logits_nV).shape)
+                made = self.transform(logits_nV)
         except RuntimeError as error:
             reason = " ".join(str(error).split())
             raise UserError(
                 f"head.transform={name} fails on logits of shape {shape}: {reason}"
             ) from error
         self.transform.load_state_dict(state)  # a running mean, say, of these zeros
-        if found != shape:
+        if not isinstance(made, Tensor):
+            raise UserError(f"head.transform={name} makes {type(made).__name__} of logits")
+        if made.shape != logits_nV.shape:
+            found = tuple(made.shape)
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
+        if made.dtype != logits_nV.dtype:
+            raise UserError(f"head.transform={name} makes {made.dtype} of {logits_nV.dtype} logits")
         if not logits_nV.is_inference() and logits_nV._version:
             raise UserError(f"head.transform={name} changes its input: leave out inplace=true")
 
@@ -281,11 +312,20 @@ class Head(nn.Module):
         return values_NV
 
     @torch.no_grad()
-    def transform_curve(self, logits_n: Tensor) -> Tensor:
-        """What the transform makes of some values, (n,); the median over words if they differ."""
-        grid_nV = logits_n.unsqueeze(1).expand(-1, len(self.decoder_bias)).contiguous()
+    def transform_curve(self, logits_n: Tensor) -> Tensor | None:
+        """What the transform makes of some values, (n,); the median over words if they differ. None
+        where it depends on a context's other logits.
+        """
+        num_words = len(self.decoder_bias)
+        grid_nV = logits_n.unsqueeze(1).expand(-1, num_words).contiguous()
+        made_nV = self.transform(grid_nV)
+        words_V = torch.arange(num_words, device=logits_n.device)
+        rows_V = words_V % len(logits_n)
+        mixed_V, alone_V = self.transform(logits_n[rows_V][None])[0], made_nV[rows_V, words_V]
+        if not torch.allclose(mixed_V, alone_V, rtol=1e-3, atol=1e-3, equal_nan=True):
+            return None
         # sorted, as a GPU has no deterministic `median`
-        values_nV: Tensor = self.transform(grid_nV).sort(dim=1).values
+        values_nV: Tensor = made_nV.sort(dim=1).values
         return values_nV[:, (values_nV.shape[1] - 1) // 2]
 
     @torch.no_grad()

@@ -49,11 +49,12 @@ def model_logits(
     density = counts / counts.sum() / (edges[1:] - edges[:-1])
     logit = torch.linspace(low, high, CURVE_POINTS)
     with exact_evaluation(model):
-        transformed = model.head.transform_curve(logit.to(model.device)).cpu()
+        transformed = model.head.transform_curve(logit.to(model.device))
+    of_logit = {} if transformed is None else {"transformed": transformed.cpu().tolist()}
     return LogitHistogram(
         num_contexts,
         {"edges": edges.tolist(), "density": density.tolist()},
-        {"logit": logit.tolist(), "transformed": transformed.tolist()},
+        {"logit": logit.tolist(), **of_logit},
     )
 
 

@@ -15,14 +15,25 @@ UNPLACED = 1000  # after all kinds that have a place
 
 
 def name_of(kind: Any) -> str:
-    """The kind's own display name (a base's does not count), otherwise that of its class."""
+    """The kind's own display name (a base's does not count), otherwise that of its class.
+
+    Raises: UserError for one that is no text.
+    """
     names_itself = "display_name" in {**vars(type(kind)), **vars(kind)}
-    return kind.display_name if names_itself else type(kind).__name__
+    name = kind.display_name if names_itself else type(kind).__name__
+    if not isinstance(name, str):
+        raise UserError(f"{type(kind).__name__}.display_name must be a text, but is {name!r}")
+    return name
 
 
 def place_of(kind: object) -> int:
-    """The `place` of a head or a part of it, its order in tables and colours: the papers'."""
-    place: int = getattr(kind, "place", UNPLACED)
+    """The `place` of a head or a part of it, its order in tables and colours: the papers'.
+
+    Raises: UserError for one that is no whole number.
+    """
+    place = getattr(kind, "place", UNPLACED)
+    if not isinstance(place, int):
+        raise UserError(f"{type(kind).__name__}.place must be a whole number, but is {place!r}")
     return place
 
 

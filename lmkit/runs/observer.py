@@ -2,10 +2,17 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
+
+
+class _Finalized(Protocol):
+    def finalize(self, status: str) -> None: ...
+
+
+_Logger = TypeVar("_Logger", bound=_Finalized)
 
 
 @runtime_checkable
@@ -46,6 +53,18 @@ def allowance(logger: object) -> AbstractContextManager[None]:
     or go on by themselves.
     """
     return nullcontext() if type(logger).__module__.startswith("lmkit.") else going_on(logger)
+
+
+def finalized_safely(logger: _Logger) -> _Logger:
+    """The logger, whose `finalize`, which Lightning calls, may fail as well."""
+    finalize = logger.finalize
+
+    def within_allowance(status: str) -> None:
+        with allowance(logger):
+            finalize(status)
+
+    logger.finalize = within_allowance  # type: ignore[method-assign]
+    return logger
 
 
 @contextmanager

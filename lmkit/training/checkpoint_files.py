@@ -118,9 +118,14 @@ def as_it_stands(content: Any, of_tensor: Callable[[Tensor], object]) -> Any:
     return of_tensor(content) if isinstance(content, Tensor) else content
 
 
-def require_plain(states: Mapping[str, Any]) -> None:
-    """Raises UserError for a callback's state that could be saved, and not be loaded again."""
-    for name, state in states.items():
+def require_plain(checkpoint: Mapping[str, Any]) -> None:
+    """Raises UserError for a state, as of a user's callback, that could be saved, and not be loaded
+    again.
+    """
+    parts = {f"checkpoint[{key!r}]": part for key, part in checkpoint.items() if key != "callbacks"}
+    callbacks = checkpoint.get("callbacks", {})
+    parts |= {f"{name}.state_dict()": state for name, state in callbacks.items()}
+    for name, state in parts.items():
         buffer = io.BytesIO()
         try:
             torch.save(as_it_stands(state, lambda tensor: None), buffer)
@@ -131,7 +136,7 @@ def require_plain(states: Mapping[str, Any]) -> None:
             held = f"cannot be saved: {error}"
         if held:
             raise UserError(
-                f"{name}.state_dict() {held}; it may have plain Python numbers, texts, lists and "
+                f"{name} {held}; it may have plain Python numbers, texts, lists and "
                 f"dictionaries, and tensors"
             )
 
@@ -144,7 +149,7 @@ class AtomicCheckpointIO(CheckpointIO):
     """
 
     def __init__(self, check_lock: Callable[[], None]) -> None:
-        self.check_lock = check_lock
+        self.check_lock, self.is_first = check_lock, True
 
     def save_checkpoint(
         self,
@@ -152,7 +157,10 @@ class AtomicCheckpointIO(CheckpointIO):
         path: Path | str,
         storage_options: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        require_plain(checkpoint.get("callbacks", {}))
+        # the run's own part does not change, and its vocabulary may be large
+        known = () if self.is_first else ("lmkit", "state_dict")
+        require_plain({key: part for key, part in checkpoint.items() if key not in known})
+        self.is_first = False
         if storage_options is None:
             if not Path(path).parent.exists():
                 # Lightning's ModelCheckpoint names a folder of its own; the run's may be gone, with

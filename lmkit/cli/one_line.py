@@ -103,7 +103,7 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
     is_no_option = "." not in typed and typed not in _groups()  # nor can one be added
     if first.startswith("Could not override") and is_no_option and not near:
         return f"there is no option {typed}; --help lists all options"
-    if typed.startswith("hydra."):  # nothing can be added there
+    if typed.startswith("hydra.") and first.startswith("Could not override"):  # nor added there
         return f"there is no option {typed}{near}"
     return f"{first}{near}" if near else "; ".join([first, *more])
 

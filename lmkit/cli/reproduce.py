@@ -86,7 +86,7 @@ def _require_options(config_name: str, line: list[str], section: str) -> None:
     """Raises UserError, before anything is trained, for an option that a later step refuses."""
     try:
         with explained(line):
-            plain_config(hydra.compose(config_name, line))
+            hydra.compose(config_name, line)
     except UserError as error:
         raise UserError(f"{section}: {error}") from None
 

@@ -98,7 +98,8 @@ def main(config: DictConfig) -> float:
             f"{for_sweeps[0]} is for sweeps: give multirun_sweeps=NAME or --multirun; lmkit "
             f"describe shows what a single run would train"
         )
-    for option in map(option_of, hydra.overrides.task):
+    typed = list(map(option_of, hydra.overrides.task))
+    for option in typed if "sweep.name" not in typed else []:  # a sweep may vary what reads it
         if option in _HANDED_ON and f"${{{option}}}" not in OmegaConf.to_yaml(config):
             print(f"{option} has no effect here: {_HANDED_ON[option]}", flush=True)
     plain["name"] = name_with_head(plain["name"], hydra.overrides.task)

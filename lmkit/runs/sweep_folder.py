@@ -156,11 +156,11 @@ class SweepFolder:
                 before = [p for p in _read(self.path / MANIFEST).points if p.run not in now]
                 self.manifest = replace(self.manifest, points=before + points)
             self._write(lock)
+            for claim in (self.path / "failures").glob("*.claim"):
+                if not is_held(claim):
+                    claim.unlink(missing_ok=True)
         for point in points:
             self.forget_failures(point)
-        for claim in (self.path / "failures").glob("*.claim"):
-            if not is_held(claim):
-                claim.unlink(missing_ok=True)
 
     def forget(self, runs: Collection[str]) -> None:
         """Removes the points with these runs from the manifest; the runs stay.

@@ -216,22 +216,26 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
             f"range(start,stop,step) or a,b,c"
         )
     option, numbers = parsed.get_key_element(), parsed.value()
-    with_files = replace(parsed, config_loader=loader)
-    found: Iterable[object] = with_files.sweep_string_iterator()
-    if isinstance(numbers, RangeSweep) and not numbers.shuffle:
-        found = _range(numbers)
+    found: Iterable[object]
+    if isinstance(numbers, RangeSweep):
+        found, lacking = _range(override, numbers), "the range is empty"
+    else:
+        found = replace(parsed, config_loader=loader).sweep_string_iterator()
+        lacking = f"no file of {option} has a name like that"
     # equal ones here: else each doubles the combinations
     values = list(dict.fromkeys(f"{option}={value}" for value in found))
     if not values:
-        is_range = parsed.is_range_sweep()
-        why = "the range is empty" if is_range else f"no file of {option} has a name like that"
-        raise UserError(f"{override}: {why}")
+        raise UserError(f"{override}: {lacking}")
     return values
 
 
-def _range(sweep: RangeSweep) -> list[int | float]:
+def _range(override: str, sweep: RangeSweep) -> list[int | float]:
     """The numbers as they would be typed: Hydra adds up steps, to 0.30000000000000004."""
     start, stop, step = (Decimal(str(each)) for each in (sweep.start, sweep.stop, sweep.step))
+    if not step:
+        raise UserError(f"{override}: the step of a range cannot be 0")
     numbers = [start + i * step for i in range(math.ceil((stop - start) / step))]
     is_whole = all(isinstance(each, int) for each in (sweep.start, sweep.stop, sweep.step))
+    if sweep.shuffle:
+        random.shuffle(numbers)
     return [int(each) if is_whole else float(each) for each in numbers]

@@ -45,14 +45,15 @@ class Packed:
             if per_device != 1:
                 raise UserError(
                     f"hydra.launcher.per_device={per_device} has no effect beside "
-                    f"hydra.launcher.runs={runs}, which is of all devices together"
+                    f"hydra.launcher.runs={runs}, which is of all devices together: choose "
+                    f"hydra/launcher=packed without runs"
                 )
         if devices is not None:
             require_list("hydra.launcher.devices", devices, "[0,1]", may_be_empty=True)
             if runs is not None and runs < len(devices):
                 raise UserError(
                     f"hydra.launcher.runs={runs} at a time leave some of {len(devices)} devices "
-                    f"idle: choose hydra/launcher=packed, and fewer devices or more runs"
+                    f"idle: choose fewer devices, or with hydra/launcher=packed more runs"
                 )
         names = visible_devices() if devices is None else [str(name) for name in devices]
         if not names and runs is None:

@@ -97,6 +97,11 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("logger=[]", "logger is not set: give it as logger=csv or mlflow or "),
         ("--multirun logger=csv multirun_sweeps=null", "multirun_sweeps=null does not exist"),
         ("--multirun seed=range(1,1)", "seed=range(1,1): the range is empty"),
+        ("--multirun seed=range(1,2,0)", "seed=range(1,2,0): the step of a range cannot be 0"),
+        (
+            "--multirun seed=1,2 +hydra.launcher.runs=2",
+            "An item is already at 'hydra.launcher.runs'",
+        ),
         ("--multirun hydra.sweeper.params=3", "hydra.sweeper.params must hold options and their"),
         ("--multirun hydra.sweeper.parts=3", "hydra.sweeper.parts must be a list such as"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),

@@ -7,6 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
@@ -124,12 +125,13 @@ def _splits_of(source: Corpus) -> Splits[Any]:
         raise UserError(f"{given} must return a vocabulary of texts (str)")
     if isinstance(corpus, TextSplits):
         for split in SPLITS:
-            largest = corpus.tokens(split).max(initial=0)
-            if largest >= len(corpus.vocabulary):
-                raise UserError(
-                    f"{given} gives a word {largest} in {split}, and a vocabulary of "
-                    f"{len(corpus.vocabulary)}"
-                )
+            ids = np.asarray(corpus.tokens(split))
+            for index in (ids.min(initial=0), ids.max(initial=0)):
+                if not 0 <= index < len(corpus.vocabulary):
+                    raise UserError(
+                        f"{given} gives a word {index} in {split}, and a vocabulary of "
+                        f"{len(corpus.vocabulary)}"
+                    )
     return corpus
 
 

@@ -141,15 +141,19 @@ class TrainedRun:
 
 def _listed(text: object) -> Sequence[str | int]:
     """Raises UserError for what is no list, such as bytes."""
-    is_array = isinstance(text, np.ndarray | Tensor) and text.ndim == 1
-    if not is_array and (isinstance(text, bytes | bytearray) or not isinstance(text, Sequence)):
+    try:
+        is_list = np.ndim(cast(Any, text)) == 1
+    except ValueError:  # lists of several lengths
+        is_list = False
+    if not is_list:
         raise _no_text(text)
     return cast(Sequence[str | int], text)
 
 
 def _no_text(given: object) -> UserError:
+    shown = " ".join(repr(given).split())
     return UserError(
-        f"a text is a string, or a list of its tokens or of their indices, not {given!r:.60}"
+        f"a text is a string, or a list of its tokens or of their indices, not {shown:.60}"
     )
 
 

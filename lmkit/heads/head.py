@@ -60,29 +60,6 @@ class HeadParts:
         if self.chunk_mb is not None:
             require_positive("head.chunk_mb", self.chunk_mb)
         self._require_shape()
-        if not kind.__module__.startswith("lmkit.") and not self.word_counts_V.is_meta:
-            self._require_weights(given)
-
-    def _require_weights(self, given: str) -> None:
-        """Raises UserError unless the mixture gives what `MixtureOutput` says."""
-        mixture, state = self.mixture, copy.deepcopy(self.mixture.state_dict())
-        hidden_TBD = torch.zeros(2, 3, mixture.in_dim, device=self.word_counts_V.device)
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                log_prior_NK, context_NKE = mixture(hidden_TBD)
-        except RuntimeError as error:
-            shape, reason = tuple(hidden_TBD.shape), " ".join(str(error).split())
-            raise UserError(f"{given} fails on a window of shape {shape}: {reason}") from error
-        mixture.load_state_dict(state)
-        found = tuple(log_prior_NK.shape), tuple(context_NKE.shape)
-        wanted = (6, mixture.num_components), (6, mixture.num_components, mixture.emb_dim)
-        if found != wanted:
-            raise UserError(
-                f"{given} makes log priors and contexts of shapes {found[0]} and {found[1]} of six "
-                f"outputs of the trunk, not {wanted[0]} and {wanted[1]}"
-            )
-        if not torch.allclose(log_prior_NK.exp().sum(1), torch.ones_like(log_prior_NK[:, 0])):
-            raise UserError(f"{given} gives weights that do not sum to one: are they their logs?")
 
     def _require_shape(self) -> None:
         """Raises UserError unless the transform keeps the shape and the dtype of logits."""
@@ -107,10 +84,42 @@ class HeadParts:
         if made.shape != logits_nV.shape:
             found = tuple(made.shape)
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
-        if made.dtype != logits_nV.dtype:
+        is_coarse = made.is_floating_point() and torch.finfo(made.dtype).bits < 32
+        if is_coarse or not made.is_floating_point():
             raise UserError(f"head.transform={name} makes {made.dtype} of {logits_nV.dtype} logits")
         if not logits_nV.is_inference() and logits_nV._version:
             raise UserError(f"head.transform={name} changes its input: leave out inplace=true")
+
+
+def _require_weights(mixture: Mixture, device: torch.device) -> None:
+    """Raises UserError unless a mixture of the user's own gives what `MixtureOutput` says."""
+    kind = type(mixture)
+    if kind.__module__.startswith("lmkit."):
+        return
+    given = f"head.mixture._target_={kind.__module__}.{kind.__name__}"
+    if not hasattr(mixture, "_parameters"):
+        raise UserError(f"{given} must call super().__init__() first")
+    state, shape = copy.deepcopy(mixture.state_dict()), (2, 3, mixture.in_dim)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            made = mixture(torch.randn(shape, device=device))
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(f"{given} fails on a window of shape {shape}: {reason}") from error
+    mixture.load_state_dict(state)
+    is_pair = isinstance(made, tuple) and len(made) == 2
+    if not is_pair or not all(isinstance(each, Tensor) for each in made):
+        raise UserError(f"{given} must return MixtureOutput, but returns {type(made).__name__}")
+    found = [tuple(each.shape) for each in made]
+    wanted = [(6, mixture.num_components), (6, mixture.num_components, mixture.emb_dim)]
+    if found != wanted:
+        raise UserError(
+            f"{given} makes log priors and contexts of shapes {found[0]} and {found[1]} of six "
+            f"outputs of the trunk, not {wanted[0]} and {wanted[1]}"
+        )
+    sums_N = made[0].float().exp().sum(1)
+    if not torch.allclose(sums_N, torch.ones_like(sums_N), atol=1e-2):
+        raise UserError(f"{given} gives weights that do not sum to one: are they their logs?")
 
 
 class RankMap(nn.Module):
@@ -200,6 +209,8 @@ class Head(nn.Module):
                 f"head.tie_weights=true needs {mixture.emb_option} ({mixture.emb_dim}) equal to "
                 f"trunk.emb_dim ({weight.shape[1]}){of_none}"
             )
+        if self._mixes_softmaxes and not parts.word_counts_V.is_meta:
+            _require_weights(mixture, parts.word_counts_V.device)
         self.mixture, self.transform = mixture, parts.transform
         self.chunk_mb = parts.chunk_mb
         if weight is None:

@@ -48,11 +48,15 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
                 event(logger)
 
 
-def allowance(logger: object) -> AbstractContextManager[None]:
+def allowance(logger: object, quiet: bool = False) -> AbstractContextManager[None]:
     """Within it a logger may fail, and the run continues; lmkit's own may not: they write results,
     or go on by themselves.
+
+    Args:
+        quiet: without a line that says so.
     """
-    return nullcontext() if type(logger).__module__.startswith("lmkit.") else going_on(logger)
+    is_ours = type(logger).__module__.startswith("lmkit.")
+    return nullcontext() if is_ours else going_on(logger, quiet)
 
 
 def finalized_safely(logger: _Logger) -> _Logger:
@@ -68,10 +72,11 @@ def finalized_safely(logger: _Logger) -> _Logger:
 
 
 @contextmanager
-def going_on(logger: object) -> Iterator[None]:
+def going_on(logger: object, quiet: bool = False) -> Iterator[None]:
     """Whatever a logger raises within is reported in one line, and the run continues."""
     try:
         yield
     except Exception as error:  # a logger's failure must not end the run
         reason = " ".join(str(error).split())
-        print(f"{type(logger).__name__} failed, the run continues: {reason}", flush=True)
+        if not quiet:
+            print(f"{type(logger).__name__} failed, the run continues: {reason}", flush=True)

@@ -70,7 +70,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
-        self._failed_loggers: list[Logger] = []
+        self._failed_loggers = set[Logger]()
         self._valid_state: object = None
 
     def report(self, name: str, value: float) -> None:
@@ -140,11 +140,10 @@ class HeadModule(pl.LightningModule, Predictor):
         # Lightning would write an epoch's row only after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
-            if logger not in self._failed_loggers:
-                with allowance(logger):
-                    logger.log_metrics(row, step)
-                    continue
-                self._failed_loggers.append(logger)  # else each row would say so again
+            with allowance(logger, quiet=logger in self._failed_loggers):
+                logger.log_metrics(row, step)
+                continue
+            self._failed_loggers.add(logger)  # else each row would say so again
 
     def configure_gradient_clipping(
         self,

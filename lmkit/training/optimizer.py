@@ -72,7 +72,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
     require_positive("optimizer.lr", group["lr"])
     require_at_least("optimizer.weight_decay", group.get("weight_decay", 0), 0)
     for flag in _FLAGS & group.keys():
-        if group[flag] is not None:  # PyTorch takes any text for true
+        if isinstance(group[flag], str):  # PyTorch takes any text for true
             require_flag(f"optimizer.{flag}", group[flag])
     return float(group["lr"])
 

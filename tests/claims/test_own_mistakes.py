@@ -1,4 +1,4 @@
-"""Slips in parts of a user's own are told in one line, before anything is trained."""
+"""Slips in parts of a user's own are told in one line, before a training is lost by them."""
 
 import json
 
@@ -48,6 +48,11 @@ class Extra(nn.Module):
         return logits
 
 
+class Double(nn.Module):
+    def forward(self, logits):
+        return logits.double()
+
+
 class Placed(nn.Identity):
     place = 2.5
 
@@ -57,14 +62,18 @@ class Called(nn.Identity):
 
 
 class Weights(Mixture):
-    def __init__(self, in_dim, emb_dim, of_logs=False, flat=False):
+    def __init__(self, in_dim, emb_dim, of_logs=False, flat=False, nothing=False):
         super().__init__()
+        self.nothing = nothing
         self.in_dim, self.emb_dim, self.num_components = in_dim, emb_dim, 2
         self.of_logs, self.flat = of_logs, flat
 
     def forward(self, hidden_TBD):
+        if self.nothing:
+            return None
         context_NKE = hidden_TBD.reshape(-1, 1, self.emb_dim).expand(-1, 2, -1)
-        weight_NK = torch.full(context_NKE.shape[:2], 0.5)
+        length_TB = hidden_TBD.norm(dim=-1)  # NaN at a context of zeros
+        weight_NK = 0.5 * torch.ones(context_NKE.shape[:2]) * (length_TB / length_TB).reshape(-1, 1)
         if self.flat:
             weight_NK = weight_NK[:, :1]
         return MixtureOutput(weight_NK.log() if self.of_logs else weight_NK, context_NKE)
@@ -105,7 +114,9 @@ class Letters(Corpus):
         train, valid, test = (np.arange(1500) % 10 for _ in range(3))
         if self.wrong == "large":
             test[7] = 10
-        return TextSplits(words, train, valid, test)
+        if self.wrong == "negative":
+            valid[7] = -1
+        return TextSplits(words, train.tolist(), valid, test)
 
 
 class Norm(Record):
@@ -166,8 +177,10 @@ def slips(tmp_path) -> None:
         (f"{TRANSFORM}Called", "Called.display_name must be a text, but is None"),
         (MIXTURE, "slips.Weights gives weights that do not sum to one: are they their logs?"),
         (f"{MIXTURE} +head.mixture.flat=true", "shapes (6, 1) and (6, 2, 6) of six outputs of"),
+        (f"{MIXTURE} +head.mixture.nothing=true", "must return MixtureOutput, but returns NoneT"),
         ("+data.wrong=none", "must return TextSplits, not None"),
         ("+data.wrong=numpy", "must return a vocabulary of texts"),
+        ("+data.wrong=negative", "gives a word -1 in valid, and a vocab"),
         ("+data.wrong=large", "gives a word 10 in test, and a vocab"),
         ("+callbacks.mine._target_=slips.Saves", "checkpoint['mine'] holds numpy."),
         ("optimizer._target_=slips.Momentum", "checkpoint['optimizer_states'] holds numpy."),
@@ -183,7 +196,11 @@ def _own_corpus(options: str) -> list[str]:
 
 
 def test_what_is_no_slip_trains(lmkit, runs):
-    lmkit("train", *TINY, f"{TRANSFORM}Extra")
+    for name in ("Extra", "Double"):
+        lmkit("train", *TINY, f"{TRANSFORM}{name}")
+    lmkit(
+        "train", *without("data."), *_own_corpus("data."), "optimizer=adam", "+optimizer.amsgrad=1"
+    )
     lmkit("train", *TINY, *MIXTURE.split(), "+head.mixture.of_logs=true")
     assert {run.state() for run in runs()} == {"finished"}
 

@@ -37,7 +37,7 @@ PARTS = [{"experiment": "a,b", "seed": "1,2"}, {"experiment": "c", "k": "range(0
         # what is typed may sweep by itself, and no point comes twice
         ({}, [], ["a=choice(1,2)", "b=1,1", "~c"], ["a=1 b=1 ~c", "a=2 b=1 ~c"]),
         # steps as they would be typed, without the end
-        ({}, [], ["a=range(0.2,0.5,0.1)"], ["a=0.2", "a=0.3", "a=0.4"]),
+        ({}, [], ["a=range(0.1,0.8,0.1)"], [f"a=0.{tenths}" for tenths in range(1, 8)]),
         ({}, [], ["a=range(2,-3,-2)"], ["a=2", "a=0", "a=-2"]),
     ],
 )  # fmt: skip

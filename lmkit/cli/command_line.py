@@ -171,9 +171,10 @@ def complete(names: Iterable[str], run: Callable[[str], None]) -> None:
 
 
 def first_sentence(file: Path) -> str:
-    """The first comment of a YAML file, without its lines about Hydra."""
+    """The first comment of a YAML file, without its lines about Hydra and with its own name."""
     lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
-    return next((line for line in lines if line and not line.startswith("@package")), "")
+    told = (each for each in lines if not each.startswith("@package") and each[-5:] != ".yaml")
+    return next(filter(None, told), "")
 
 
 def listed(lines: Mapping[str, str]) -> str:

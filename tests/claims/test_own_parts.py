@@ -435,6 +435,7 @@ class Longest(Analysis):
 """
 ANALYSIS_YAML = """\
 # @package _global_
+# configs/analyses/longest.yaml
 # Counts the long words that a run knows.
 defaults:
   - /analysis

@@ -71,7 +71,8 @@ def main() -> None:
 def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bool:
     """Tidies the runs, or shows what that would free. Returns: whether everything could go."""
     folders = [run.folder for run in selected.runs]
-    before, runs = sum(map(bytes_on_disk, folders)), counted(len(folders), "finished run")
+    paths, runs = [folder.path for folder in folders], counted(len(folders), "finished run")
+    before = sum(map(bytes_on_disk, paths))
     stays = _stays(selected.runs)
     starts = _starts_of_others(selected.runs) if keep == "none" else {}
     removable = [folder for folder in folders if _place(folder) not in stays]
@@ -93,7 +94,7 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     failures = _remove(goes, console)
     for name, reason in failures.items():
         console.print(f"left as it is: {name}: {reason}", markup=False, soft_wrap=True)
-    left = sum(map(bytes_on_disk, folders))
+    left = sum(map(bytes_on_disk, paths))
     freed = data_size(before - left)
     console.print(f"{runs}: keep={keep} has freed {freed}, {data_size(left)} left", highlight=False)
     return not failures

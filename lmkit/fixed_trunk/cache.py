@@ -10,6 +10,7 @@ from rich.console import Console
 from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, Row, plain_table
 from lmkit.runs.lock import LockHeld, RunLock
+from lmkit.runs.retention import bytes_on_disk
 
 FILE = "contexts.bin"
 
@@ -31,7 +32,7 @@ def clean(dry_run: bool, console: Console) -> None:
     is free once it ends.
     """
     folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
-    sizes = [_num_bytes(folder) for folder in folders]
+    sizes = [bytes_on_disk(folder) for folder in folders]
     rows: list[Row] = [
         [path.name, data_size(size)] for path, size in zip(folders, sizes, strict=True)
     ]
@@ -54,14 +55,5 @@ def clean(dry_run: bool, console: Console) -> None:
                 shutil.rmtree(folder)
         except LockHeld:
             console.print(f"left as it is: {folder.name}: a process is computing it", markup=False)
-    left = sum(map(_num_bytes, folders))
+    left = sum(map(bytes_on_disk, folders))
     console.print(f"{data_size(sum(sizes) - left)} freed", highlight=False)
-
-
-def _num_bytes(folder: Path) -> int:
-    """Of the files that are there; others may vanish meanwhile."""
-    total = 0
-    for file in folder.glob("*"):
-        with suppress(FileNotFoundError):
-            total += file.stat().st_size
-    return total

@@ -16,6 +16,7 @@ smaller r costs less. R stands for r in suffixes.
 import copy
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -66,23 +67,12 @@ class HeadParts:
         logits_nV = torch.zeros(3, len(self.word_counts_V), device=self.word_counts_V.device)
         if logits_nV.is_meta:
             return  # a transform of the user's own need not work without values
-        name, shape = type(self.transform).__name__, tuple(logits_nV.shape)
-        if not hasattr(self.transform, "_parameters"):
-            raise UserError(f"head.transform={name} must call super().__init__() first")
-        state = copy.deepcopy(self.transform.state_dict())
-        try:
-            with torch.no_grad(), torch.random.fork_rng(devices=[]):
-                made = self.transform(logits_nV)
-        except RuntimeError as error:
-            reason = " ".join(str(error).split())
-            raise UserError(
-                f"head.transform={name} fails on logits of shape {shape}: {reason}"
-            ) from error
-        self.transform.load_state_dict(state)  # a running mean, say, of these zeros
+        name = type(self.transform).__name__
+        made = _tried(self.transform, f"head.transform={name}", "logits", logits_nV)
         if not isinstance(made, Tensor):
             raise UserError(f"head.transform={name} makes {type(made).__name__} of logits")
         if made.shape != logits_nV.shape:
-            found = tuple(made.shape)
+            found, shape = tuple(made.shape), tuple(logits_nV.shape)
             raise UserError(f"head.transform={name} makes {found} of logits of shape {shape}")
         is_coarse = made.is_floating_point() and torch.finfo(made.dtype).bits < 32
         if is_coarse or not made.is_floating_point():
@@ -91,22 +81,34 @@ class HeadParts:
             raise UserError(f"head.transform={name} changes its input: leave out inplace=true")
 
 
+def _tried(part: nn.Module, given: str, what: str, inputs: Tensor) -> Any:
+    """What a part makes of some inputs; it is then as before, and so are random numbers.
+
+    Raises: UserError when it fails.
+    """
+    if not hasattr(part, "_parameters"):
+        raise UserError(f"{given} must call super().__init__() first")
+    state = copy.deepcopy(part.state_dict())
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            made = part(inputs)
+    except RuntimeError as error:
+        reason = " ".join(str(error).split())
+        raise UserError(
+            f"{given} fails on {what} of shape {tuple(inputs.shape)}: {reason}"
+        ) from error
+    part.load_state_dict(state)  # without a running mean, say, of these inputs
+    return made
+
+
 def _require_weights(mixture: Mixture, device: torch.device) -> None:
     """Raises UserError unless a mixture of the user's own gives what `MixtureOutput` says."""
     kind = type(mixture)
     if kind.__module__.startswith("lmkit."):
         return
     given = f"head.mixture._target_={kind.__module__}.{kind.__name__}"
-    if not hasattr(mixture, "_parameters"):
-        raise UserError(f"{given} must call super().__init__() first")
-    state, shape = copy.deepcopy(mixture.state_dict()), (2, 3, mixture.in_dim)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            made = mixture(torch.randn(shape, device=device))
-    except RuntimeError as error:
-        reason = " ".join(str(error).split())
-        raise UserError(f"{given} fails on a window of shape {shape}: {reason}") from error
-    mixture.load_state_dict(state)
+    outputs_TBD = torch.linspace(-1, 1, 6 * mixture.in_dim, device=device).view(2, 3, -1)
+    made = _tried(mixture, given, "a window", outputs_TBD)
     is_pair = isinstance(made, tuple) and len(made) == 2
     if not is_pair or not all(isinstance(each, Tensor) for each in made):
         raise UserError(f"{given} must return MixtureOutput, but returns {type(made).__name__}")

@@ -188,11 +188,11 @@ def _beside(
             if quantity not in of:
                 continue
             value, spread, remark, source = of[quantity]
-            sources.setdefault(source, {})[heading] = None
-            cells = columns.setdefault(f"published {heading}", {})
-            cells[group] = plus_minus(value / unit, spread / unit, digits)
+            cell = plus_minus(value / unit, spread / unit, digits)
             if quantity == "cost.parameters":
-                cells[group] = f"{value / 1e6:g}M"  # papers print few digits
+                heading, cell = "parameters", f"{value / 1e6:g}M"  # papers print few digits
+            sources.setdefault(source, {})[heading] = None
+            columns.setdefault(f"published {heading}", {})[group] = cell
             if quantity.startswith("evaluate_"):
                 if quantity in runs[group]:
                     of_method = method_differences(runs[group], quantity, str(remark))

@@ -110,12 +110,12 @@ def locks_beside(folder: RunFolder) -> list[str]:
     return [name for name in os.listdir(folder.path.parent) if ".lock" in name]
 
 
-def bytes_on_disk(folder: RunFolder, without: Collection[Path] = ()) -> int:
-    """Bytes on the disk of a run's folder, but for some of its files; 0 if there is none.
+def bytes_on_disk(folder: Path, without: Collection[Path] = ()) -> int:
+    """Bytes on the disk of a folder, but for some of its files; 0 if there is none.
 
     The two checkpoints may be one file under two names, which takes up space until both are gone.
     """
-    stats = [stat for path, stat in _files(folder.path) if path not in without]
+    stats = [stat for path, stat in _files(folder) if path not in without]
     return sum({(s.st_dev, s.st_ino): _BLOCK * s.st_blocks for s in stats}.values())
 
 
@@ -123,7 +123,7 @@ def bytes_freed(folder: RunFolder, keep: str) -> int:
     """Bytes that tidying a finished run with that `keep` frees."""
     goes = {*surplus(folder, keep), *leftovers(folder.path)}
     goes |= {file for each in goes if each.is_dir() for file, _ in _files(each)}
-    return bytes_on_disk(folder) - bytes_on_disk(folder, without=goes)
+    return bytes_on_disk(folder.path) - bytes_on_disk(folder.path, without=goes)
 
 
 def require_last(folder: RunFolder) -> None:

@@ -85,7 +85,7 @@ def test_of_values_in_several_papers_the_papers_own_are_taken(tmp_path, make_run
     assert ">60.83<" in html
     assert "60.35" not in html
     assert "34.05" not in html
-    assert "Published: Ganea et al. 2019, results (parameters, k, s / epoch, valid, test)." in html
+    assert "Published: Ganea et al. 2019, results (parameters, s / epoch, valid, test)." in html
     assert "Softmax, as published: AWD-LSTM of Merity et al. 2017, with NT-ASGD; configu" in html
     other = page_of(tmp_path / "runs", tmp_path / "other", paper="Parthiban et al. 2021, table 6")
     assert ">34.05<" in other
@@ -96,7 +96,7 @@ def test_a_table_of_variants_has_its_own_row_of_an_experiment_that_others_name(t
     make_run(tmp_path / "runs", mixture="softmaxes", trigger="nt", contexts=82_429)
     paper = "Parthiban et al. 2021, figure 6; supplement, tables 4 and 5"
     html = page_of(tmp_path / "runs", tmp_path / "out", baseline="mos", paper=paper)
-    said = "supplement, tables 4 and 5 (parameters, k, train, test, Press rank)"
+    said = "supplement, tables 4 and 5 (parameters, train, test, Press rank)"
     assert f"Published: Parthiban et al. 2021, {said}" in html
     assert "58.21" not in html  # valid, of another table
     assert ">22M<" not in html

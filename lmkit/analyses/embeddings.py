@@ -81,7 +81,7 @@ class Embeddings(Analysis):
     def __init__(self, *, benchmarks: str | None) -> None:
         if benchmarks is not None:
             require_folder("benchmarks", benchmarks)
-        self.benchmarks = None if benchmarks is None else Path(os.path.expanduser(benchmarks))
+        self.benchmarks = None if benchmarks is None else Path(benchmarks)
 
     def measure(self, subject: Subject) -> Recorded:
         model, data = subject.language_model

@@ -209,6 +209,9 @@ def _measured(analysis: Analysis, subject: Subject) -> Recorded:
     if not isinstance(outcome, Recorded):
         kind = type(outcome).__name__
         raise UserError(f"measure() of {analysis.name} must return Recorded, but returns {kind}")
+    if not isinstance(outcome.record, analysis.record):
+        kind = type(outcome.record).__name__
+        raise UserError(f"{analysis.name} must record {analysis.record.__name__}, not {kind}")
     return outcome
 
 

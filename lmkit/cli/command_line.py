@@ -48,7 +48,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
                 f"there is no flag {name}{did_you_mean(name, (*FLAGS, *FLAGS_WITH_VALUE))}; "
                 f"options are written option=value, and --help lists them"
             )
-        flags.append(argument)
+        # shells leave ~ as it is behind a =
+        flags.append(f"{name}={os.path.expanduser(value)}" if value else argument)
         takes_next = name in FLAGS_WITH_VALUE and not value
         if takes_next and not rest:
             raise UserError(f"{name} must be followed by its value")
@@ -87,7 +88,7 @@ def config_folders(arguments: Sequence[str]) -> list[Path]:
     for argument, following in pairwise([*arguments, ""]):
         flag, _, value = argument.partition("=")
         if flag in CONFIG_DIR:
-            folders.append(Path(value or following))
+            folders.append(Path(os.path.expanduser(value or following)))
     return folders
 
 

@@ -32,8 +32,8 @@ COMMAND = Command(
 def main(arguments: Sequence[str] | None = None) -> None:
     """The command line."""
     (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
-    place = given["root"] or os.environ.get("LMKIT_DATA") or "data"
+    place = given["root"] or os.path.expanduser(os.environ.get("LMKIT_DATA") or "data")
     require_folder("root", place)
-    root = Path(os.path.expanduser(place))
+    root = Path(place)
     folder = download(corpus, root, SOURCES)
     print(f"{folder} is complete. To use it: export LMKIT_DATA={shlex.quote(str(root.resolve()))}")

@@ -13,7 +13,9 @@ from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import files_of, run_named
 from lmkit.cli.entry import entry_point, explained, plain_config
+from lmkit.cli.study import GROUP as STUDIES
 from lmkit.errors.user_error import UserError
+from lmkit.fixed_trunk.composition import implied
 from lmkit.presentation.tables import Column, plain_table
 from lmkit.reproduction.planning import Axes, commands, in_words, plan_sweep
 from lmkit.reproduction.running import run_all
@@ -58,13 +60,10 @@ def _run(name: str) -> None:
         ]
         out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
         every = commands(wanted, sweeps, launcher, arguments, out)
-        for sweep in sweeps:
-            for _, line in sweep.runs[:1]:
-                _require_options("train", [*common, *line], "training")
-        for command in every:
-            if command.words[0] == "finetune":
-                own = command.words[1 : len(command.words) - len(arguments)]
-                _require_options("finetune", [*common, *own], "finetuning")
+        lines = [["train", *implied(line)] for sweep in sweeps for _, line in sweep.runs[:1]]
+        words = (each.words[: len(each.words) - len(arguments)] for each in every)
+        lines += [each for each in words if each[0] != "train"]
+        _require_options(lines, common)
         size = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
         print(f"{wanted.paper}, {wanted.table}{size}.")
         for command in every:
@@ -82,13 +81,24 @@ def _run(name: str) -> None:
     run()
 
 
-def _require_options(config_name: str, line: list[str], section: str) -> None:
-    """Raises UserError, before anything is trained, for an option that a later step refuses."""
-    try:
-        with explained(line):
-            hydra.compose(config_name, line)
-    except UserError as error:
-        raise UserError(f"{section}: {error}") from None
+def _require_options(lines: list[list[str]], common: list[str]) -> None:
+    """Raises UserError, before anything is trained, for an option that a later command refuses.
+
+    Args:
+        lines: words of commands, without `lmkit`.
+        common: what is set for each.
+    """
+    # of runs that are to be finetuned, one says enough
+    alike = [tuple(word for word in line if not word.startswith("run=")) for line in lines]
+    for command, *options in dict.fromkeys(alike):
+        name = command if command in ("train", "finetune", "report") else f"analyses/{command}"
+        if command == "study":
+            name = f"{STUDIES}/{options.pop(0)}"
+        try:
+            with explained(options):
+                hydra.compose(name, [*common, *options])
+        except UserError as error:
+            raise UserError(f"{command}: {error}") from None
 
 
 def _axes_of(sweep: str, common: list[str]) -> Axes:

@@ -58,7 +58,7 @@ class Command(NamedTuple):
             if not equals or not is_option or os.path.exists(word):
                 words += self._entries(word)
             elif option.rstrip("s") == self.words.split()[0].lower().rstrip("s"):
-                words += self._entries(os.path.expanduser(value))
+                words += self._entries(value)
             elif option in self.options:
                 if self.options[option].choices:
                     require_choice(option, value, self.options[option].choices)
@@ -66,7 +66,9 @@ class Command(NamedTuple):
                 given[option] = os.path.expanduser(value) if is_path else value
             else:
                 near = did_you_mean(option.rpartition(".")[2], list(self.options))
-                raise UserError(f"there is no option {option}{near}; --help lists them")
+                beside = "; a filter stands with its runs in quotes, as in 'runs seed=1'"
+                filters = beside if self.words == "RUNS" else ""
+                raise UserError(f"there is no option {option}{near}; --help lists them{filters}")
         self._require(words)
         return words, {name: option.default for name, option in self.options.items()} | given
 

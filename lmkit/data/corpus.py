@@ -118,6 +118,18 @@ class Corpus(ABC):
             `vocabulary`.
         """
 
+    def loaded(self) -> Splits[Any]:
+        """What `load` returns. Raises: UserError, too, for what a corpus must not load."""
+        corpus, given = self.load(), f"{type(self).__name__}.load()"
+        if not isinstance(corpus, Splits):
+            raise UserError(f"{given} must return {self.splits.__name__}, not {corpus!r:.60}")
+        if not all(type(word) is str for word in corpus.vocabulary):  # NumPy's would not be loaded
+            raise UserError(f"{given} must return a vocabulary of texts (str)")
+        if isinstance(corpus, TextSplits):
+            for split in SPLITS:
+                _require_indices(corpus.tokens(split), len(corpus.vocabulary), f"{given}, {split}")
+        return corpus
+
     def tokenizer_by(self, vocabulary: Sequence[str]) -> Tokenizer:
         """The tokenizer for further text, with the vocabulary of this corpus's splits."""
         return Words(vocabulary)
@@ -139,9 +151,21 @@ class Corpus(ABC):
 
     def sizes(self) -> Sizes:
         """How large the corpus is. Raises: UserError as `load`."""
-        corpus = self.load()
+        corpus = self.loaded()
         splits = (corpus.train, corpus.valid, corpus.test)
         return Sizes(len(corpus.vocabulary), tuple(map(len, splits)))
+
+
+def _require_indices(ids: object, num_words: int, given: str) -> None:
+    """Raises UserError unless these are indices into a vocabulary, or nothing."""
+    import numpy as np
+
+    array = np.asarray(ids)
+    if array.size and array.dtype.kind not in "iu":
+        raise UserError(f"{given}: indices must be integers, but are {array.dtype}")
+    for index in (array.min(initial=0), array.max(initial=0)):
+        if not 0 <= index < num_words:
+            raise UserError(f"{given}: there is a word {index}, and a vocabulary of {num_words}")
 
 
 @dataclass(eq=False, repr=False)

@@ -14,7 +14,7 @@ import yaml
 from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import require_count
 from lmkit.experiment.definition import RunDefinition
-from lmkit.heads.predictor import trainable
+from lmkit.heads.predictor import exact_evaluation, trainable
 from lmkit.measures.contexts import with_bar
 from lmkit.measures.memory import GB, available_bytes
 from lmkit.measures.model_spectra import (
@@ -29,7 +29,7 @@ from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.array_files import final_spectrum, write_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import allowance, tell
+from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
 from lmkit.runs.quoting import as_value, typed
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent
@@ -195,9 +195,8 @@ def _log_test_row(
     trained.run.metrics.cut_back(trainer.global_step)  # drops the row of a killed conclusion
     row = {"epoch": trainer.current_epoch - 1} | _test_row(metrics, spectrum.measures)
     for logger in trainer.loggers:
-        with allowance(logger):  # which Lightning has finalized
-            logger.log_metrics(row, trainer.global_step + 1)
-            logger.save()
+        logger.log_metrics(row, trainer.global_step + 1)
+        logger.save()
     tell(trainer.loggers, lambda observer: observer.concluded(metrics, cost))
 
 
@@ -245,7 +244,7 @@ def _draw(trained: RunObjects, metrics: Metrics, spectrum: Spectrum) -> None:
     )
     figures.save(drawn, path / "spectrum.svg", run.check_lock)
     if any(True for _ in transform.parameters()):
-        with torch.no_grad():  # over the published PLIF's knots
+        with exact_evaluation(trained.model):  # over the published PLIF's knots
             logits = torch.linspace(-20.0, 20.0, 401, device=trained.model.device)
             transformed = trained.model.head.transform_curve(logits)
         if transformed is not None:

@@ -42,19 +42,33 @@ def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
         made: object = factory(**parts)
     except InstantiationException as error:
         raise not_made(error, option) from error
+    except AttributeError as error:
+        if "before Module.__init__()" not in str(error):
+            raise
+        raise _unmade(section, option) from error
     except _refusals() as error:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
             raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
         raise misfit(error, factory, option, parts) from error
     if not isinstance(made, kind):
         raise _wrong_kind(section, option, kind, f"makes a {type(made).__name__}")
+    if hasattr(kind, "register_parameter") and not hasattr(made, "_parameters"):  # a module's
+        raise _unmade(section, option)
     return made
 
 
 def _wrong_kind(section: object, option: str, kind: type, what: str) -> UserError:
+    wanted = f"{kind.__module__}.{kind.__name__}"
+    return UserError(f"{_named(section, option)} must be a {wanted}, but {what}")
+
+
+def _unmade(section: object, option: str) -> UserError:
+    return UserError(f"{_named(section, option)} must call super().__init__() first")
+
+
+def _named(section: object, option: str) -> str:
     assert isinstance(section, Mapping)  # otherwise it would have no factory
-    given = f"{_within(option, '_target_')}={section['_target_']}"
-    return UserError(f"{given} must be a {kind.__module__}.{kind.__name__}, but {what}")
+    return f"{_within(option, '_target_')}={section['_target_']}"
 
 
 def factory_of(section: object, option: str) -> partial[Any]:

@@ -7,15 +7,13 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.loggers import Logger
 from torch import Tensor, nn
 
-from lmkit.data.corpus import Corpus, Splits, TextSplits
+from lmkit.data.corpus import Corpus
 from lmkit.data.datamodule import DataModule
-from lmkit.data.text_files import SPLITS
 from lmkit.errors.user_error import UserError, parameters, require_count, require_flag
 from lmkit.experiment.conclusion import Conclusion
 from lmkit.experiment.definition import RunDefinition
@@ -79,7 +77,7 @@ def make_objects(
     switch = AsgdSwitch(make(config["trigger"], "trigger", Trigger))
     conclusion = make(config["conclusion"], "conclusion", Conclusion)
     try_loggers(config)
-    corpus = _splits_of(defined.source)
+    corpus = defined.source.loaded()
     data = make_data(config, corpus)
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)
@@ -113,26 +111,6 @@ def make_objects(
     )
     data.train_batches.limit = trainer.windows_per_epoch
     return RunObjects(data, model, run, epoch_end, trainer, conclusion)
-
-
-def _splits_of(source: Corpus) -> Splits[Any]:
-    """Raises UserError for what a corpus of the user's own must not load."""
-    corpus = source.load()
-    given = f"{type(source).__name__}.load()"
-    if not isinstance(corpus, Splits):
-        raise UserError(f"{given} must return {source.splits.__name__}, not {corpus!r:.60}")
-    if not all(type(word) is str for word in corpus.vocabulary):  # NumPy's would not be loaded
-        raise UserError(f"{given} must return a vocabulary of texts (str)")
-    if isinstance(corpus, TextSplits):
-        for split in SPLITS:
-            ids = np.asarray(corpus.tokens(split))
-            for index in (ids.min(initial=0), ids.max(initial=0)):
-                if not 0 <= index < len(corpus.vocabulary):
-                    raise UserError(
-                        f"{given} gives a word {index} in {split}, and a vocabulary of "
-                        f"{len(corpus.vocabulary)}"
-                    )
-    return corpus
 
 
 def require_fit(config: Section, source: Corpus) -> None:

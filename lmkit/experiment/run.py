@@ -31,7 +31,7 @@ from lmkit.presentation.tables import key_values
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
-from lmkit.runs.observer import allowance, finalized_safely, tell
+from lmkit.runs.observer import may_fail, tell
 from lmkit.runs.result import publish_result
 from lmkit.runs.retention import drop_surplus, locks_beside, require_last, tidy
 from lmkit.runs.stop_signals import StopRequested, StopSignals
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 
 _Restore = Callable[[RunFolder, Callable[[], None]], None]  # takes the lock's check
 
-# why a run ended before its budget of epochs was spent
 _LESS_MEMORY = "choose a smaller conclusion.contexts and conclusion.published_contexts=null"
+# why a run ended before its budget of epochs was spent
 _EARLY = {"patience": "the valid perplexity no longer improved", "callback": "by a callback"}
 
 
@@ -128,11 +128,10 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
             f"patience={patience} has no effect up to max_epochs={most}: it counts from averaging "
             f"on, which would start after epoch {trigger.epoch}"
         )
-    trainer.loggers = [*trainer.loggers, *map(finalized_safely, make_loggers(config, folder))]
+    trainer.loggers = [*trainer.loggers, *map(may_fail, make_loggers(config, folder))]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
-        with allowance(logger):
-            logger.log_hyperparams(copy.deepcopy(config))
+        logger.log_hyperparams(copy.deepcopy(config))
     if checkpoint is None and "finetuned_from" in config:
         from lmkit.experiment.finetuning import start_from
 
@@ -239,10 +238,12 @@ def _mend(defined: RunDefinition) -> None:
     try:
         folder.read_identity()
     except UserError:
+        from lmkit.experiment.caller import alone_in_process
         from lmkit.experiment.objects import make_objects
 
         def restore_identity(folder: RunFolder, check_lock: Callable[[], None]) -> None:
-            made = make_objects(defined, check_lock, StopSignals(), None)
+            with alone_in_process():
+                made = make_objects(defined, check_lock, StopSignals(), None)
             folder.write_identity(defined.identity, made.run.names, check_lock)
 
         _restore(folder, folder.identity, restore_identity)

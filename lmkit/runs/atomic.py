@@ -18,7 +18,7 @@ import io
 import os
 import shutil
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
@@ -215,7 +215,11 @@ def remove_leftovers(folder: Path, check: Check = unlocked) -> None:
 
     Raises: UserError naming a file that cannot be removed; what `check` raises.
     """
-    found = leftovers(folder)
+    remove_each(leftovers(folder), check)
+
+
+def remove_each(found: Iterable[Path], check: Check) -> None:
+    """Removes what `leftovers` has found, as `remove_leftovers` does."""
     check()  # afterwards, so that no file of a new lock holder is among them
     for temporary in found:
         try:

@@ -150,7 +150,8 @@ def without_defaults(value: Any) -> Any:
 
 def _only_looks_on(section: object, option: str) -> bool:
     if not isinstance(section, Mapping):
-        raise UserError(f"{option} must be a section, or null to leave it out, but is {section!r}")
+        without = "" if option == "callbacks.checkpoints" else ", or null to leave it out"
+        raise UserError(f"{option} must be a section{without}, but is {section!r}")
     return section.get("_target_") in _ONLOOKERS
 
 

@@ -1,18 +1,17 @@
 """The contract between a training run and loggers that follow more than its metrics."""
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Protocol, TypeVar, runtime_checkable
+from contextlib import contextmanager
+from typing import Any, Protocol, runtime_checkable
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import RunNames
 
-
-class _Finalized(Protocol):
-    def finalize(self, status: str) -> None: ...
-
-
-_Logger = TypeVar("_Logger", bound=_Finalized)
+# what Lightning calls of a logger
+_METHODS = (
+    "log_hyperparams", "log_graph", "log_metrics", "save", "after_save_checkpoint", "finalize",
+)  # fmt: skip
 
 
 @runtime_checkable
@@ -48,27 +47,28 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
                 event(logger)
 
 
-def allowance(logger: object, quiet: bool = False) -> AbstractContextManager[None]:
-    """Within it a logger may fail, and the run continues; lmkit's own may not: they write results,
-    or go on by themselves.
-
-    Args:
-        quiet: without a line that says so.
+def may_fail(logger: Any) -> Any:
+    """The logger, whose methods may fail from now on, each with one line that says so; lmkit's own
+    may not: they write results, or go on by themselves.
     """
-    is_ours = type(logger).__module__.startswith("lmkit.")
-    return nullcontext() if is_ours else going_on(logger, quiet)
-
-
-def finalized_safely(logger: _Logger) -> _Logger:
-    """The logger, whose `finalize`, which Lightning calls, may fail as well."""
-    finalize = logger.finalize
-
-    def within_allowance(status: str) -> None:
-        with allowance(logger):
-            finalize(status)
-
-    logger.finalize = within_allowance  # type: ignore[method-assign]
+    if not type(logger).__module__.startswith("lmkit."):
+        for name in _METHODS:
+            vars(logger)[name] = _tolerated(logger, getattr(logger, name))
     return logger
+
+
+def _tolerated(logger: object, method: Callable[..., object]) -> Callable[..., None]:
+    failed = False  # before: each row would say so again
+
+    @functools.wraps(method)
+    def call(*args: object, **kwargs: object) -> None:
+        nonlocal failed
+        with going_on(logger, quiet=failed):
+            method(*args, **kwargs)
+            return
+        failed = True
+
+    return call
 
 
 @contextmanager

@@ -10,9 +10,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.atomic import leftovers, remove_leftovers, remove_unless_lost
+from lmkit.runs.atomic import leftovers, remove_each, remove_unless_lost
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import LockHeld, RunLock, remove_probes
+from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, remove_probes, server_time_s
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.quoting import as_value
 
@@ -96,12 +96,12 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
     """
     locks = (folder.lock.name, f".{folder.lock.name}.")
     is_locked = any(name.startswith(locks) for name in beside)
-    if not (is_locked or surplus(folder, keep) or leftovers(folder.path)):
+    if not (is_locked or surplus(folder, keep) or _leftovers(folder)):
         return []
     with RunLock(folder.lock) as lock:
         if folder.state() != "finished":  # it resumes under a larger budget
             return []
-        remove_leftovers(folder.path, lock.check)
+        remove_each(_leftovers(folder), lock.check)
         return drop_surplus(folder, keep, lock.check)
 
 
@@ -121,7 +121,7 @@ def bytes_on_disk(folder: Path, without: Collection[Path] = ()) -> int:
 
 def bytes_freed(folder: RunFolder, keep: str) -> int:
     """Bytes that tidying a finished run with that `keep` frees."""
-    goes = {*surplus(folder, keep), *leftovers(folder.path)}
+    goes = {*surplus(folder, keep), *_leftovers(folder)}
     goes |= {file for each in goes if each.is_dir() for file, _ in _files(each)}
     return bytes_on_disk(folder.path) - bytes_on_disk(folder.path, without=goes)
 
@@ -148,6 +148,17 @@ def missing_checkpoint(folder: RunFolder, path: Path) -> UserError:
         f"{folder.path} has finished, and its {path.name} is needed here, but "
         f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, {again}"
     )
+
+
+def _leftovers(folder: RunFolder) -> list[Path]:
+    """The temporary files of a run, but for those that an analysis, which takes no lock, may be
+    writing.
+    """
+    if not (found := leftovers(folder.path)):
+        return []
+    written_s = {path: stat.st_mtime for path, stat in _files(folder.analysis)}
+    old_s = server_time_s(folder.path.parent) - STALE_AFTER_S
+    return [path for path in found if written_s.get(path, 0.0) < old_s]
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -136,6 +136,7 @@ def _in_order(folder: RunFolder) -> list[tuple[int, str]]:
 
 def _parsed(option: str, text: str) -> tuple[str, list[tuple[str, str]]]:
     """The place, and the filters: names of options with the wanted values."""
+    text = os.path.expanduser(text)  # no shell does, within quotes
     if os.path.exists(text):  # its name may hold spaces and colons
         return text, []
     place, *filters = _FILTER.split(text.strip())

@@ -123,7 +123,7 @@ class SweepFolder:
         Raises: UserError when there is none, or its manifest is damaged.
         """
         sweeps = Path(runs_dir) / "sweeps"
-        for path in (sweeps / name_or_folder, Path(name_or_folder)):
+        for path in (sweeps / name_or_folder, Path(os.path.expanduser(name_or_folder))):
             if (path / MANIFEST).is_file():
                 at = Path(os.path.abspath(path))  # `sweeps` may itself be a link, runs beside it
                 place = at if at.parent.name == sweeps.name else path.resolve()

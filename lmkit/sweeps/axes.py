@@ -232,8 +232,8 @@ def _values(override: str, loader: ConfigLoader | None) -> list[str]:
 def _range(override: str, sweep: RangeSweep) -> list[int | float]:
     """The numbers as they would be typed: Hydra adds up steps, to 0.30000000000000004."""
     start, stop, step = (Decimal(str(each)) for each in (sweep.start, sweep.stop, sweep.step))
-    if not step:
-        raise UserError(f"{override}: the step of a range cannot be 0")
+    if not step or not all(each.is_finite() for each in (start, stop, step)):
+        raise UserError(f"{override}: a range has an end, and steps other than 0")
     numbers = [start + i * step for i in range(math.ceil((stop - start) / step))]
     is_whole = all(isinstance(each, int) for each in (sweep.start, sweep.stop, sweep.step))
     if sweep.shuffle:

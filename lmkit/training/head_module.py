@@ -10,7 +10,6 @@ from typing import Any, cast
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
-from pytorch_lightning.loggers import Logger
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
@@ -21,7 +20,6 @@ from lmkit.heads.head import Head
 from lmkit.heads.predictor import Predictor, exact_evaluation
 from lmkit.measures.perplexity import TokenMean, safe_exp
 from lmkit.runs.metrics import require_metric_name
-from lmkit.runs.observer import allowance
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.optimizer import OptimizerFactory, learning_rate, make_optimizer
 from lmkit.training.schedule import Schedule
@@ -70,7 +68,6 @@ class HeadModule(pl.LightningModule, Predictor):
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
         self.epoch_metrics: dict[str, float] = {}
-        self._failed_loggers = set[Logger]()
         self._valid_state: object = None
 
     def report(self, name: str, value: float) -> None:
@@ -140,10 +137,7 @@ class HeadModule(pl.LightningModule, Predictor):
         # Lightning would write an epoch's row only after its checkpoint
         row = {"epoch": self.current_epoch} | {name: float(v) for name, v in values.items()}
         for logger in self.loggers:
-            with allowance(logger, quiet=logger in self._failed_loggers):
-                logger.log_metrics(row, step)
-                continue
-            self._failed_loggers.add(logger)  # else each row would say so again
+            logger.log_metrics(row, step)
 
     def configure_gradient_clipping(
         self,

@@ -28,7 +28,10 @@ _UNFIT = {
     torch.optim.LBFGS: "it computes a step's loss several times, and a window is read once",
     torch.optim.SparseAdam: "gradients are dense",
 }
-_FLAGS = {"fused", "foreach", "nesterov", "amsgrad", "maximize", "centered"}
+_FLAGS = {
+    "fused", "foreach", "nesterov", "amsgrad", "maximize", "centered", "capturable",
+    "differentiable", "decoupled_weight_decay",
+}  # fmt: skip
 
 
 def make_optimizer(

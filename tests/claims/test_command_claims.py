@@ -9,7 +9,7 @@ from importlib.metadata import PackageNotFoundError
 
 import pytest
 
-from lmkit.cli.command_line import options_first
+from lmkit.cli.command_line import config_folders, options_first
 from lmkit.cli.entry import CONFIGS
 from lmkit.errors.user_error import UserError
 from tests.conftest import KEPT
@@ -278,6 +278,11 @@ def test_home_stands_for_its_folder(refused, monkeypatch, tmp_path):
     assert f"not a sweep in {tmp_path}/no runs" in refused(
         "sweep", "status", "x", "runs_dir=~/no runs"
     )
+    assert options_first(["--config-dir=~/my"]) == [f"--config-dir={tmp_path}/my"]
+    assert config_folders(["--config-dir=~/my"]) == [tmp_path / "my"]
+    monkeypatch.setenv("LMKIT_DATA", "~/penn.txt")
+    (tmp_path / "penn.txt").touch()
+    assert "penn.txt is a file" in refused("download", "penn")
 
 
 @pytest.mark.parametrize(

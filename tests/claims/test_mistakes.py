@@ -76,6 +76,8 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("optimizer.fused=flase", "optimizer.fused must be true or false, but is 'flase'"),
         ("callbacks=[]", "callbacks is not set: give it as callbacks=[default], or [default,NAME]"),
         ("callbacks=cuda_graphs", "others come beside it by 'callbacks=[default,NAME]'"),
+        ("optimizer=adam +optimizer.decoupled_weight_decay=flase", "weight_decay must be true or"),
+        ("callbacks.checkpoints=false", "callbacks.checkpoints must be a section, but"),
         ("logger.wandb=false", "but is False; logger.wandb=null leaves it out"),
         ("runs_dir='~/runs'", "runs_dir=~/runs: write the folder for which ~ stands"),
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
@@ -97,7 +99,8 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("logger=[]", "logger is not set: give it as logger=csv or mlflow or "),
         ("--multirun logger=csv multirun_sweeps=null", "multirun_sweeps=null does not exist"),
         ("--multirun seed=range(1,1)", "seed=range(1,1): the range is empty"),
-        ("--multirun seed=range(1,2,0)", "seed=range(1,2,0): the step of a range cannot be 0"),
+        ("--multirun seed=range(1,2,0)", "seed=range(1,2,0): a range has an end, and steps other"),
+        ("--multirun seed=range(0,inf)", "seed=range(0,inf): a range has an end, and steps other"),
         (
             "--multirun seed=1,2 +hydra.launcher.runs=2",
             "An item is already at 'hydra.launcher.runs'",

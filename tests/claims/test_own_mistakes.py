@@ -11,6 +11,8 @@ from lmkit.errors.user_error import UserError
 from tests.tiny import TINY, without
 
 MODULE = """
+from dataclasses import dataclass
+
 import numpy as np
 import pytorch_lightning as pl
 import torch
@@ -35,6 +37,20 @@ class Nothing(nn.Module):
 class Unmade(nn.Module):
     def __init__(self):
         self.raw = 1.0
+
+
+class UnmadeMap(nn.Module):
+    def __init__(self):
+        self.map = nn.Linear(2, 2)
+
+
+class Dropped(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale, self.dropout = nn.Parameter(torch.tensor(3.0)), nn.Dropout(0.5)
+
+    def forward(self, logits):
+        return self.dropout(self.scale * logits)
 
 
 class Extra(nn.Module):
@@ -62,15 +78,19 @@ class Called(nn.Identity):
 
 
 class Weights(Mixture):
-    def __init__(self, in_dim, emb_dim, of_logs=False, flat=False, nothing=False):
+    def __init__(self, in_dim, emb_dim, of_logs=False, flat=False, nothing=False, last=False):
         super().__init__()
         self.nothing = nothing
+        if last:
+            self.register_buffer("last", None)
         self.in_dim, self.emb_dim, self.num_components = in_dim, emb_dim, 2
         self.of_logs, self.flat = of_logs, flat
 
     def forward(self, hidden_TBD):
         if self.nothing:
             return None
+        if hasattr(self, "last"):
+            self.last = hidden_TBD.mean()
         context_NKE = hidden_TBD.reshape(-1, 1, self.emb_dim).expand(-1, 2, -1)
         length_TB = hidden_TBD.norm(dim=-1)  # NaN at a context of zeros
         weight_NK = 0.5 * torch.ones(context_NKE.shape[:2]) * (length_TB / length_TB).reshape(-1, 1)
@@ -89,12 +109,25 @@ class Saves(pl.Callback):
         checkpoint["mine"] = np.float64(1)
 
 
+@dataclass  # so that it has no hash
 class Ends(DummyLogger):
+    def __post_init__(self):
+        super().__init__()
+
     def log_hyperparams(self, params):
         params.clear()
 
     def finalize(self, status):
         raise OSError("the server is away")
+
+    def save(self):
+        raise OSError("no space")
+
+    def log_graph(self, model):
+        raise OSError("no graph")
+
+    def log_metrics(self, metrics, step):
+        raise OSError("no metrics")
 
 
 class Letters(Corpus):
@@ -116,6 +149,8 @@ class Letters(Corpus):
             test[7] = 10
         if self.wrong == "negative":
             valid[7] = -1
+        if self.wrong == "real":
+            test = test.astype(float)
         return TextSplits(words, train.tolist(), valid, test)
 
 
@@ -135,6 +170,13 @@ class Bare(Analysis):
 
     def measure(self, subject):
         return Norm(norm=1.0)
+
+
+class Other(Bare):
+    name = "other"
+
+    def measure(self, subject):
+        return Recorded({"norm": 1.0})
 
 
 class Arrays(Analysis):
@@ -172,7 +214,10 @@ def slips(tmp_path) -> None:
     [
         (f"{TRANSFORM}Half", "head.transform=Half makes torch.bfloat16 of torch.float32 logits"),
         (f"{TRANSFORM}Nothing", "head.transform=Nothing makes NoneType of logits"),
-        (f"{TRANSFORM}Unmade", "head.transform=Unmade must call super().__init__() first"),
+        (f"{TRANSFORM}Unmade", "slips.Unmade must call super().__init__() first"),
+        (f"{TRANSFORM}UnmadeMap", "slips.UnmadeMap must call super().__init__() first"),
+        (f"{MIXTURE} +head.mixture.last=true", "of shape (2, 3, 6): Error(s) in loading"),
+        ("+data.wrong=real", "Letters.load(), test: indices must be integers, but are float64"),
         (f"{TRANSFORM}Placed", "Placed.place must be a whole number, but is 2.5"),
         (f"{TRANSFORM}Called", "Called.display_name must be a text, but is None"),
         (MIXTURE, "slips.Weights gives weights that do not sum to one: are they their logs?"),
@@ -180,8 +225,8 @@ def slips(tmp_path) -> None:
         (f"{MIXTURE} +head.mixture.nothing=true", "must return MixtureOutput, but returns NoneT"),
         ("+data.wrong=none", "must return TextSplits, not None"),
         ("+data.wrong=numpy", "must return a vocabulary of texts"),
-        ("+data.wrong=negative", "gives a word -1 in valid, and a vocab"),
-        ("+data.wrong=large", "gives a word 10 in test, and a vocab"),
+        ("+data.wrong=negative", "Letters.load(), valid: there is a word -1, and a vocab"),
+        ("+data.wrong=large", "test: there is a word 10, and a vocab"),
         ("+callbacks.mine._target_=slips.Saves", "checkpoint['mine'] holds numpy."),
         ("optimizer._target_=slips.Momentum", "checkpoint['optimizer_states'] holds numpy."),
     ],
@@ -208,7 +253,9 @@ def test_what_is_no_slip_trains(lmkit, runs):
 def test_a_logger_may_fail_at_the_end_and_change_its_own_copy(lmkit, run, capsys):
     lmkit("train", *TINY, "+logger.mine._target_=slips.Ends")
     assert run().state() == "finished"
-    assert "Ends failed, the run continues: the server is away" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    for reason in ("the server is away", "no space", "no graph", "no metrics"):
+        assert said.count(f"Ends failed, the run continues: {reason}") == 1
     assert run().read_config()["seed"] == 141
 
 
@@ -218,12 +265,13 @@ def test_an_analysis_of_lmkits_name_or_without_its_record_is_refused(
     configs = tmp_path / "configs" / "analyses"
     configs.mkdir(parents=True)
     head = "# @package _global_\ndefaults: [/analysis, _self_]\n_target_: slips."
-    for name in ("Copied", "Bare", "Arrays"):
+    for name in ("Copied", "Bare", "Other", "Arrays"):
         has = "\nhas: true" if name == "Arrays" else ""
         (configs / f"{name.lower()}.yaml").write_text(f"{head}{name}{has}\n")
     line = ("--config-dir", "configs", f"run={three[0].path}")
     assert "Copied.name must be another: lmkit's own" in refused("copied", *line)
     assert "measure() of bare must return Recorded, but returns Norm" in refused("bare", *line)
+    assert "other must record Norm, not dict" in refused("other", *line)
     lmkit("arrays", *line)
     assert (three[0].analysis / "arrays.npz").exists()
     lmkit("arrays", *line, "has=false")
@@ -240,6 +288,19 @@ def test_a_transform_of_whole_rows_has_no_curve(lmkit, run, draw, monkeypatch):
     assert (run().analysis / "logits.svg").exists()
 
 
+def test_a_curve_is_drawn_without_dropout(lmkit, run, draw, monkeypatch):
+    monkeypatch.setattr("lmkit.experiment.conclusion._draw", draw)
+    lmkit("train", *TINY, f"{TRANSFORM}Dropped")
+    assert (run().path / "transform.svg").exists()
+
+
+def test_describe_says_what_training_would(refused):
+    line = (*without("data."), *_own_corpus("data."), "+data.wrong=none")
+    assert "must return TextSplits, not None" in refused("describe", *line)
+    line = (f"{TRANSFORM}Unmade", "data.num_words=40")
+    assert "slips.Unmade must call super().__init__() first" in refused("describe", *line)
+
+
 def test_python_takes_texts_alone_and_gives_threads_back(tmp_path):
     folder = package.train([*TINY, f"runs_dir={tmp_path}"]).folder.path
     run = package.load(folder)
@@ -254,6 +315,9 @@ def test_python_takes_texts_alone_and_gives_threads_back(tmp_path):
     torch.set_num_threads(2)
     try:
         package.train([*TINY, f"runs_dir={tmp_path}", "max_epochs=3"])
+        (folder / "identity.json").unlink()
+        package.train([*TINY, f"runs_dir={tmp_path}"])
+        assert (folder / "identity.json").exists()
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)

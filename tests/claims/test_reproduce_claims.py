@@ -193,7 +193,9 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     listed = refused("reproduce", "yang_table1", "+training.foo=[1,2]")
     assert listed.startswith("training: the values of foo must be written as a,b,c")
     later = refused("reproduce", "yang_table1", "size=toy", "+finetuning.lrr=3")
-    assert later == "finetuning: Could not override 'lrr' (did you mean lr?)"
+    assert later == "finetune: Could not override 'lrr' (did you mean lr?)"
+    measured = refused("reproduce", "yang_table1", "size=toy", "report=['basline=gss']")
+    assert measured == "report: Could not override 'basline' (did you mean baseline?)"
     dialogue = refused("reproduce", "yang_table3", "size=toy")
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 

@@ -68,7 +68,7 @@ def test_an_option_that_another_one_keeps_from_training_is_told(lmkit, capsys):
     lmkit("train", *TINY, "optimizer=adam", "sgd_lr=1", "trigger=never", "switch_epoch=1")
     said = capsys.readouterr().out
     assert "sgd_lr has no effect here: the lr is optimizer.lr\n" in said
-    assert "switch_epoch has no effect here: averaging begins by another trigger, or by tr" in said
+    assert "switch_epoch has no effect here: only trigger=at_epoch reads it, unless trigger" in said
     lmkit("train", *without("optimizer."), "sgd_lr=1", "switch_epoch=1")
     assert "no effect" not in capsys.readouterr().out
 

@@ -205,11 +205,18 @@ def test_litter_is_left_to_who_holds_the_lock(undisturbed):
     with RunLock(undisturbed.lock):
         tidy_all([(undisturbed, "all")])
         assert litter.exists()
+    measuring = undisturbed.analysis / ".rank.json.ab.tmp"  # which takes no lock
+    measuring.parent.mkdir(exist_ok=True)
+    measuring.write_text("being written")
     asked = undisturbed.path.parent / ".clock.ab.tmp"
     asked.write_text("")  # by a process that was killed while it asked for the time
     tidy_all([(undisturbed, "all")])
     assert not litter.exists()
     assert not asked.exists()
+    assert measuring.exists()
+    os.utime(measuring, (0, 0))
+    tidy_all([(undisturbed, "all")])
+    assert not measuring.exists()
 
 
 def test_leftovers_of_who_took_over_are_not_removed(tmp_path):

@@ -93,6 +93,8 @@ def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_r
     [
         (("a=runs head:gss", "b=runs"), "both hold penn_small-"),
         (("a=runs head:gss", "b=runs head:softmax", "out=c.txt"), "out=c.txt must be"),
+        (("a=nowhere", "b=runs"), "a=nowhere selects no run"),
+        (("a=runs seed:99", "b=runs"), "none of the runs of runs"),
     ],
 )
 @pytest.mark.usefixtures("runs")

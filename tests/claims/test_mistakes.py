@@ -89,6 +89,9 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("seed=-1", "seed must be a whole number of at least 0, but is -1"),
         ("seed=4294967296", "seed must be at most 4294967295, but is 4294967296"),
         ("trainer.deterministic=maybe", "trainer.deterministic must be true or false"),
+        ("trainer.accelerator=tpu", "trainer.accelerator must be one of"),
+        ("--multirun seed=1,2 hydra.job.chdir=true", "hydra.job.chdir"),
+        ("--multirun seed=1,2 +hydra.job.env_set.MINE=1", "hydra.job.env_set"),
         ("trainer.log_every_n_steps=0", "trainer.log_every_n_steps must be a whole number of at"),
         ("trainer.gradient_clip_val=abc", "trainer: `gradient_clip_val` should be an int or a"),
         # which would leave no gradient

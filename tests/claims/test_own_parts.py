@@ -396,12 +396,6 @@ def test_two_callbacks_that_save_under_one_name_are_refused(refused, tmp_path):
     )
 
 
-@pytest.mark.parametrize("option", ["hydra.job.chdir=true", "+hydra.job.env_set.MINE=1"])
-def test_what_would_not_reach_a_sweeps_points_is_refused(refused, option):
-    name = option.lstrip("+").partition("=")[0].removesuffix(".MINE")
-    assert refused("train", *TINY, "seed=1,2", "--multirun", option).startswith(name)
-
-
 def test_a_mixture_that_does_not_set_its_sizes_is_one_line(refused, tmp_path):
     sizes = "self.in_dim, self.emb_dim, self.num_components = in_dim, emb_dim, 2"
     assert sizes in MODULE

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lmkit.runs.folder import RunFolder
-from tests.faults import scenarios
+from tests.dialogue.conftest import TEXTS, write
 from tests.faults.comparison import runs_in
 from tests.faults.interposer import Control, Kind
 from tests.faults.scenarios import Scenario
@@ -38,7 +38,7 @@ class Laboratory:
         self.output = folder / "output"
         self._folder = folder
         self._bases: dict[tuple[str, ...], RunFolder] = {}
-        self.dialogues = scenarios.write_dialogues(folder / "dialogues")
+        self.dialogues = write(folder / "dialogues", TEXTS)
         self._undisturbed: dict[tuple[str, ...], Undisturbed] = {}
 
     def clear(self) -> None:

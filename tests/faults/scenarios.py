@@ -22,11 +22,6 @@ DIALOGUE = (
     *("experiment=dialogue_softmax", "data=dialogue", "data.num_words=12"),
     *("windows.batch_size=2", "windows.eval_batch_size=2"),
 )
-DIALOGUES = {
-    "train": "1\tA\tHello there.\n1\tB\tHello!\n1\tA\tHow are you?\n2\tA\tIt rains.\n2\tB\tNo.\n",
-    "valid": "v\tA\tHello.\nv\tB\tIs it you?\nv\tA\tIt is.\n",
-    "test": "t\tA\tAre you there?\nt\tB\tI am.\n",
-}
 PLAIN = ("train", *SMALL, *TOY, "trigger=at_epoch", "switch_epoch=1", "max_epochs=2")
 MIXTURES = (
     (),
@@ -108,13 +103,6 @@ def draw(random: Random, runs_dir: Path, dialogues: Path, *, sweeps: bool = True
     return Scenario(
         (*toy, epochs, *saving, *precision, *random.choice(TRUNKS), *_head(random), where)
     )
-
-
-def write_dialogues(folder: Path) -> Path:
-    folder.mkdir()
-    for split, text in DIALOGUES.items():
-        (folder / f"{split}.tsv").write_text(text)
-    return folder
 
 
 def _head(random: Random) -> Sequence[str]:

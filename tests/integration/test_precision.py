@@ -54,13 +54,6 @@ def test_tf32_is_a_gpus_alone():
         define(config, has_gpu=True)
 
 
-def test_an_accelerator_that_is_no_cpu_or_gpu_is_refused():
-    config = composed()
-    config["trainer"]["accelerator"] = "tpu"
-    with pytest.raises(UserError, match=r"trainer\.accelerator must be one of"):
-        define(config, has_gpu=True)
-
-
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 @pytest.mark.parametrize("precision", ["32-true", "tf32", "bf16-mixed"])

@@ -13,7 +13,6 @@ from lmkit.runs.array_files import epoch_spectrum, final_spectrum, read_spectrum
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.checkpoint_files import load_checkpoint
-from tests.language_models import log_prob_matrix
 from tests.tiny import SMALL, run_of, trained
 
 OPTIONS = (*SMALL, "head/transform=gss", "max_epochs=4")
@@ -58,18 +57,6 @@ def test_the_weights_that_count_are_measured(gss):
     averaged.model.load_state_dict(content["state_dict"])
     raw = model_spectrum(averaged.model, windows, 150).singular_values
     assert (raw - stored).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("contexts", [150, 170])
-def test_either_side_gives_the_same_spectrum(mos, contexts):
-    # of 200 words: the Gram matrix is that of the 150 contexts, but not that of the 170
-    model, windows = mos.model, mos.data.eval_batches("test")
-    found = model_spectrum(model, windows, contexts)
-    rows = log_prob_matrix(model, windows)[:contexts]
-    plain = torch.linalg.svdvals(rows.double())
-    torch.testing.assert_close(
-        found.singular_values / plain[0], plain / plain[0], rtol=0, atol=1e-7
-    )
 
 
 def test_transformed_logits_are_measured_at_the_end(gss, trained_runs):

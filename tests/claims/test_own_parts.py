@@ -5,7 +5,6 @@ import importlib
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -91,7 +90,9 @@ HEAD = ("head/mixture=views", "head/transform=cube")
 @pytest.fixture(autouse=True)
 def own_parts(tmp_path: Path) -> None:
     """A folder of a user's."""
-    for name, content in FILES.items():
+    more = {"picky.py": PICKY, "own_rules.py": RULES, "own_analyses.py": ANALYSIS}
+    analysis = {"configs/analyses/longest.yaml": ANALYSIS_YAML}
+    for name, content in (FILES | more | analysis).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(content)
 
@@ -267,8 +268,7 @@ class Halved(Callback):
 """
 
 
-def test_a_sweep_takes_what_a_run_takes(lmkit, runs, refused, tmp_path):
-    (tmp_path / "picky.py").write_text(PICKY)
+def test_a_sweep_takes_what_a_run_takes(lmkit, runs, refused):
     valued = (*TINY, "head.transform._target_=picky.Valued")
     frequent = (*TINY, "head._target_=picky.Frequent", "+head.loss=plain")
     for head in (valued, frequent):
@@ -286,8 +286,7 @@ def test_a_sweep_takes_what_a_run_takes(lmkit, runs, refused, tmp_path):
     assert "no option head.loss" in refused("train", *TINY, "+head.loss=nce")
 
 
-def test_a_rate_that_a_callback_changes_is_that_of_the_step(lmkit, runs, tmp_path):
-    (tmp_path / "picky.py").write_text(PICKY)
+def test_a_rate_that_a_callback_changes_is_that_of_the_step(lmkit, runs):
     lmkit("train", *TINY)
     lmkit("train", *TINY, "name=halved", "+callbacks.halved._target_=picky.Halved")
 
@@ -351,8 +350,7 @@ class Counting(pl.Callback):
 """
 
 
-def test_an_own_rules_options_are_of_the_runs_identity(lmkit, runs, refused, tmp_path):
-    (tmp_path / "own_rules.py").write_text(RULES)
+def test_an_own_rules_options_are_of_the_runs_identity(lmkit, runs, refused):
     line = ("train", *without("max_epochs="), "max_epochs=4", "stopping._target_=own_rules.Gain")
     for least in ("1000", "-1000"):
         lmkit(*line, f"stopping.min_delta={least}")
@@ -363,7 +361,6 @@ def test_an_own_rules_options_are_of_the_runs_identity(lmkit, runs, refused, tmp
 
 
 def test_an_own_corpuss_options_are_of_the_runs_identity(lmkit, runs, tmp_path):
-    (tmp_path / "own_rules.py").write_text(RULES)
     for split in ("train", "valid", "test"):
         (tmp_path / f"{split}.txt").write_text("a b c d a b\n" * 200)
     line = ("train", *without("data."), "data=text", "data.root=.", "data._target_=own_rules.Lower")
@@ -374,7 +371,6 @@ def test_an_own_corpuss_options_are_of_the_runs_identity(lmkit, runs, tmp_path):
 
 
 def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, capsys, tmp_path):
-    (tmp_path / "own_rules.py").write_text(RULES)
     to_csv = "{_target_: pytorch_lightning.loggers.CSVLogger, save_dir: ., name: mine}"
     own = ("+logger.closed._target_=own_rules.Closed", f"+logger.mine={to_csv}")
     lmkit("train", *TINY, *own)
@@ -387,8 +383,7 @@ def test_loggers_have_the_test_row_and_one_that_fails_ends_no_run(lmkit, run, ca
     assert float(rows[-1]["test/ppl"]) == run().read_result().metrics["test_ppl"]
 
 
-def test_two_callbacks_that_save_under_one_name_are_refused(refused, tmp_path):
-    (tmp_path / "own_rules.py").write_text(RULES)
+def test_two_callbacks_that_save_under_one_name_are_refused(refused):
     both = [f"+callbacks.{name}._target_=own_rules.Counting" for name in ("one", "two")]
     assert refused("train", *TINY, *both) == (
         "callbacks: Found more than one stateful callback of type `Counting`: give each a "
@@ -443,16 +438,8 @@ hydra:
 """
 
 
-@pytest.fixture
-def own_analysis(tmp_path: Path) -> Callable[[str], None]:
-    """Writes an analysis into the user's folder."""
-    (tmp_path / "own_analyses.py").write_text(ANALYSIS)
-    (tmp_path / "configs" / "analyses").mkdir()
-    (tmp_path / "configs" / "analyses" / "longest.yaml").write_text(ANALYSIS_YAML)
-
-
 @pytest.mark.slow
-@pytest.mark.usefixtures("own_analysis", "three", "undrawn")
+@pytest.mark.usefixtures("three", "undrawn")
 def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
     lmkit("--help", *OWN)
     assert "longest" in capsys.readouterr().out
@@ -489,7 +476,6 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     assert "own_analyses.Longest does not set name, title" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("own_analysis")
 def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(lmkit, capsys):
     for name in ("words", "runs"):
         Path(f"configs/analyses/{name}.yaml").write_text(ANALYSIS_YAML)
@@ -501,7 +487,6 @@ def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(
     assert re.search(r"^  runs +Shows runs, finished or not", shown, re.MULTILINE)
 
 
-@pytest.mark.usefixtures("own_analysis")
 def test_what_an_analysis_cannot_take_is_one_line(refused, tmp_path):
     assert "'leters' (did you mean letters?)" in refused("longest", *OWN, f"run={KEPT}", "leters=3")
     configs = tmp_path / "configs" / "analyses" / "longest.yaml"
@@ -542,7 +527,6 @@ class Longest(Analysis):
 """
 
 
-@pytest.mark.usefixtures("own_analysis")
 def test_a_measurement_is_stored_whole_and_as_it_is_read_or_not_at_all(
     lmkit, three, refused, tmp_path
 ):

@@ -11,7 +11,7 @@ import hydra
 from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig, OmegaConf
 
-from lmkit.cli.command_line import files_of, run_named
+from lmkit.cli.command_line import files_of, options_first, run_named
 from lmkit.cli.entry import entry_point, explained, plain_config
 from lmkit.cli.study import GROUP as STUDIES
 from lmkit.errors.user_error import UserError
@@ -82,7 +82,7 @@ def _run(name: str) -> None:
 
 
 def _require_options(lines: list[list[str]], common: list[str]) -> None:
-    """Raises UserError, before anything is trained, for an option that a later command refuses.
+    """Raises UserError, before anything is trained, for a later command that Hydra refuses.
 
     Args:
         lines: words of commands, without `lmkit`.
@@ -96,7 +96,7 @@ def _require_options(lines: list[list[str]], common: list[str]) -> None:
             name = f"{STUDIES}/{options.pop(0)}"
         try:
             with explained(options):
-                hydra.compose(name, [*common, *options])
+                hydra.compose(name, [*common, *options_first(options)])
         except UserError as error:
             raise UserError(f"{command}: {error}") from None
 

@@ -120,6 +120,8 @@ class Corpus(ABC):
 
     def loaded(self) -> Splits[Any]:
         """What `load` returns. Raises: UserError, too, for what a corpus must not load."""
+        if not hasattr(self, "display_name"):
+            raise UserError(f"{type(self).__name__} must call super().__init__(name)")
         corpus, given = self.load(), f"{type(self).__name__}.load()"
         if not isinstance(corpus, Splits):
             raise UserError(f"{given} must return {self.splits.__name__}, not {corpus!r:.60}")
@@ -160,7 +162,12 @@ def _require_indices(ids: object, num_words: int, given: str) -> None:
     """Raises UserError unless these are indices into a vocabulary, or nothing."""
     import numpy as np
 
-    array = np.asarray(ids)
+    try:
+        array = np.asarray(ids)
+    except ValueError:  # of several lengths
+        array = np.empty((0, 0))
+    if array.ndim != 1:
+        raise UserError(f"{given}: indices must be one sequence")
     if array.size and array.dtype.kind not in "iu":
         raise UserError(f"{given}: indices must be integers, but are {array.dtype}")
     for index in (array.min(initial=0), array.max(initial=0)):

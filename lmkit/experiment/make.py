@@ -45,7 +45,7 @@ def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
     except AttributeError as error:
         if "before Module.__init__()" not in str(error):
             raise
-        raise _unmade(section, option) from error
+        raise _unmade(section, option, " or a module that it makes") from error
     except _refusals() as error:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
             raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
@@ -62,8 +62,8 @@ def _wrong_kind(section: object, option: str, kind: type, what: str) -> UserErro
     return UserError(f"{_named(section, option)} must be a {wanted}, but {what}")
 
 
-def _unmade(section: object, option: str) -> UserError:
-    return UserError(f"{_named(section, option)} must call super().__init__() first")
+def _unmade(section: object, option: str, others: str = "") -> UserError:
+    return UserError(f"{_named(section, option)}{others} must call super().__init__() first")
 
 
 def _named(section: object, option: str) -> str:

@@ -128,7 +128,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
             f"patience={patience} has no effect up to max_epochs={most}: it counts from averaging "
             f"on, which would start after epoch {trigger.epoch}"
         )
-    trainer.loggers = [*trainer.loggers, *map(may_fail, make_loggers(config, folder))]
+    trainer.loggers = [*trainer.loggers, *may_fail(make_loggers(config, folder))]
     tell(trainer.loggers, lambda observer: observer.begin(folder, config, run.names))
     for logger in trainer.loggers:
         logger.log_hyperparams(copy.deepcopy(config))

@@ -47,26 +47,33 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
                 event(logger)
 
 
-def may_fail(logger: Any) -> Any:
-    """The logger, whose methods may fail from now on, each with one line that says so; lmkit's own
-    may not: they write results, or go on by themselves.
+def may_fail(loggers: Iterable[Any]) -> list[Any]:
+    """The loggers, whose methods may fail from now on, each with one line that says so, but for
+    those that cannot begin; lmkit's own may not: they write results, or go on by themselves.
     """
-    if not type(logger).__module__.startswith("lmkit."):
-        for name in _METHODS:
-            vars(logger)[name] = _tolerated(logger, getattr(logger, name))
-    return logger
+    kept = []
+    for logger in loggers:
+        if type(logger).__module__.startswith("lmkit."):
+            kept.append(logger)
+            continue
+        with going_on(logger):
+            getattr(logger, "experiment", None)  # which connects; Lightning reads it, too
+            for name in _METHODS:
+                vars(logger)[name] = _tolerated(logger, getattr(logger, name))
+            kept.append(logger)
+    return kept
 
 
-def _tolerated(logger: object, method: Callable[..., object]) -> Callable[..., None]:
+def _tolerated(logger: object, method: Callable[..., object]) -> Callable[..., object]:
     failed = False  # before: each row would say so again
 
     @functools.wraps(method)
-    def call(*args: object, **kwargs: object) -> None:
+    def call(*args: object, **kwargs: object) -> object:
         nonlocal failed
         with going_on(logger, quiet=failed):
-            method(*args, **kwargs)
-            return
+            return method(*args, **kwargs)
         failed = True
+        return None
 
     return call
 

@@ -130,9 +130,24 @@ class Ends(DummyLogger):
         raise OSError("no metrics")
 
 
+class Unconnected(DummyLogger):
+    @property
+    def experiment(self):
+        raise OSError("no connection")
+
+
+class Returns(DummyLogger):
+    def save(self):
+        return "saved"
+
+    def finalize(self, status):
+        print(self.save().upper())
+
+
 class Letters(Corpus):
     def __init__(self, name, wrong=None):
-        super().__init__(name)
+        if wrong != "unmade":
+            super().__init__(name)
         self.wrong = wrong
 
     def fingerprint(self):
@@ -151,6 +166,8 @@ class Letters(Corpus):
             valid[7] = -1
         if self.wrong == "real":
             test = test.astype(float)
+        if self.wrong == "sentences":
+            test = [[1, 2], [3]]
         return TextSplits(words, train.tolist(), valid, test)
 
 
@@ -215,14 +232,19 @@ def slips(tmp_path) -> None:
         (f"{TRANSFORM}Half", "head.transform=Half makes torch.bfloat16 of torch.float32 logits"),
         (f"{TRANSFORM}Nothing", "head.transform=Nothing makes NoneType of logits"),
         (f"{TRANSFORM}Unmade", "slips.Unmade must call super().__init__() first"),
-        (f"{TRANSFORM}UnmadeMap", "slips.UnmadeMap must call super().__init__() first"),
+        (
+            f"{TRANSFORM}UnmadeMap",
+            "slips.UnmadeMap or a module that it makes must call super().__init__() first",
+        ),
         (f"{MIXTURE} +head.mixture.last=true", "of shape (2, 3, 6): Error(s) in loading"),
+        ("+data.wrong=sentences", "Letters.load(), test: indices must be one sequence"),
         ("+data.wrong=real", "Letters.load(), test: indices must be integers, but are float64"),
         (f"{TRANSFORM}Placed", "Placed.place must be a whole number, but is 2.5"),
         (f"{TRANSFORM}Called", "Called.display_name must be a text, but is None"),
         (MIXTURE, "slips.Weights gives weights that do not sum to one: are they their logs?"),
         (f"{MIXTURE} +head.mixture.flat=true", "shapes (6, 1) and (6, 2, 6) of six outputs of"),
         (f"{MIXTURE} +head.mixture.nothing=true", "must return MixtureOutput, but returns NoneT"),
+        ("+data.wrong=unmade", "Letters must call super().__init__(name)"),
         ("+data.wrong=none", "must return TextSplits, not None"),
         ("+data.wrong=numpy", "must return a vocabulary of texts"),
         ("+data.wrong=negative", "Letters.load(), valid: there is a word -1, and a vocab"),
@@ -251,11 +273,15 @@ def test_what_is_no_slip_trains(lmkit, runs):
 
 
 def test_a_logger_may_fail_at_the_end_and_change_its_own_copy(lmkit, run, capsys):
-    lmkit("train", *TINY, "+logger.mine._target_=slips.Ends")
+    kinds = ("Ends", "Unconnected", "Returns")
+    loggers = [f"+logger.{name}._target_=slips.{name}" for name in kinds]
+    lmkit("train", *TINY, *loggers)
     assert run().state() == "finished"
     said = capsys.readouterr().out
     for reason in ("the server is away", "no space", "no graph", "no metrics"):
         assert said.count(f"Ends failed, the run continues: {reason}") == 1
+    assert "Unconnected failed, the run continues: no connection" in said
+    assert "\nSAVED\n" in said
     assert run().read_config()["seed"] == 141
 
 

@@ -182,7 +182,7 @@ def test_nothing_follows_a_sweep_that_was_stopped(lmkit, monkeypatch):
     assert (ended.value.code, len(commands)) == (STOPPED, 1)
 
 
-def test_a_mistake_is_one_line(refused, monkeypatch):
+def test_a_mistake_is_one_line(refused, lmkit):
     assert "did you mean yang_table1?" in refused("reproduce", "yang_tabel1")
     assert "size= takes full, small, toy" in refused("reproduce", "yang_table1", "size=tiny")
     unknown = refused("reproduce", "yang_table1", "dryrun=true")
@@ -196,6 +196,7 @@ def test_a_mistake_is_one_line(refused, monkeypatch):
     assert later == "finetune: Could not override 'lrr' (did you mean lr?)"
     measured = refused("reproduce", "yang_table1", "size=toy", "report=['basline=gss']")
     assert measured == "report: Could not override 'basline' (did you mean baseline?)"
+    lmkit("reproduce", "yang_table1", "size=toy", "dry_run=true", "report=['title=Größe']")
     dialogue = refused("reproduce", "yang_table3", "size=toy")
     assert dialogue == "table 3 of Yang et al. 2018 cannot be had at size=toy"
 

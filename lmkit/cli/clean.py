@@ -6,13 +6,13 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from rich.console import Console
+from rich.filesize import decimal as data_size
 
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
 from lmkit.presentation.progress import tracked
-from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import counted
 from lmkit.runs.folder import NOT_FINISHED, FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held

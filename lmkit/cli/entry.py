@@ -5,12 +5,10 @@ option and says what would be right. Anything else is a bug in lmkit and keeps i
 """
 
 import os
-import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from copy import deepcopy
 from dataclasses import fields, is_dataclass
 from functools import cache, wraps
 from typing import Any
@@ -20,10 +18,9 @@ import yaml
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.core.plugins import Plugins
-from hydra.core.utils import configure_log
 from hydra.errors import HydraException
 from hydra.types import RunMode
-from omegaconf import DictConfig, OmegaConf, open_dict
+from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
 from lmkit.cli import options
@@ -80,8 +77,7 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
                     sys.argv[1:] = for_sweeper(sys.argv[1:])
                 else:
                     _refuse_sweep(config_name)
-                if not _run_by_compose_alone(config_name, reporting):
-                    hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
+                hydra.main(str(CONFIGS), config_name, version_base="1.3")(reporting)()
 
         return main
 
@@ -97,35 +93,6 @@ def _refuse_sweep(config_name: str) -> None:
                 f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "
                 f"takes one configuration"
             )
-
-
-def _run_by_compose_alone(config_name: str, task: Task) -> bool:
-    """Runs a task that needs nothing from Hydra but its configuration; False: it needs more.
-
-    Hydra composes a configuration twice, the first time only to learn the mode. Composing it once
-    saves a fifth of the time of a command that finds its work done.
-    """
-    overrides = sys.argv[1:]
-    if any(re.match(rf"-|[+~]*(hydra[./=]|{GROUP}=)", each) for each in overrides):
-        return False  # a flag, an option of Hydra's own, or a sweep
-    with hydra.initialize_config_dir(str(CONFIGS), job_name=config_name, version_base="1.3"):
-        config = hydra.compose(config_name, overrides, return_hydra_config=True)
-        own = config.hydra
-        needs = (own.mode, own.callbacks, own.job.env_set, own.job.chdir, own.output_subdir)
-        if any(needs) or own.run.dir != ".":
-            return False
-        own.mode, own.runtime.output_dir = RunMode.RUN, os.getcwd()
-        configure_log(own.job_logging, own.verbose)
-        before = HydraConfig.instance().cfg
-        HydraConfig.instance().set_config(config)
-        try:
-            task_config = deepcopy(config)
-            with open_dict(task_config):
-                del task_config["hydra"]
-            task(task_config)
-        finally:
-            HydraConfig.instance().cfg = before
-    return True
 
 
 @contextmanager

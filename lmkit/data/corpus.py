@@ -162,15 +162,9 @@ def _require_indices(ids: object, num_words: int, given: str) -> None:
     """Raises UserError unless these are indices into a vocabulary, or nothing."""
     import numpy as np
 
-    try:
-        array = np.asarray(ids)
-    except ValueError:  # of several lengths
-        array = np.empty((0, 0))
-    if array.ndim != 1:
-        raise UserError(f"{given}: indices must be one sequence")
-    if array.size and array.dtype.kind not in "iu":
-        raise UserError(f"{given}: indices must be integers, but are {array.dtype}")
-    for index in (array.min(initial=0), array.max(initial=0)):
+    if not isinstance(ids, np.ndarray) or ids.ndim != 1 or ids.dtype != np.int64:
+        raise UserError(f"{given}: indices must be a NumPy array of int64, (tokens,)")
+    for index in (ids.min(initial=0), ids.max(initial=0)):
         if not 0 <= index < num_words:
             raise UserError(f"{given}: there is a word {index}, and a vocabulary of {num_words}")
 
@@ -276,16 +270,13 @@ class TextCorpus(Corpus):
         return TextSize(hashlib.sha256(whole).hexdigest(), num_words, len(whole), pieces)
 
     def _tokenizer_file(self) -> bytes:
-        """The file in `tokenizer_of`, or what a finished run keeps of it where that is gone."""
+        """What a finished run keeps of the tokenizer, otherwise the file in `tokenizer_of`."""
         from lmkit.data.subwords import saved_file  # whose library words need not wait for
 
-        assert self.tokenizer_of is not None
-        try:
-            return saved_file(self.tokenizer_of)
-        except UserError:
-            if self._restored is None:
-                raise
+        if self._restored is not None:
             return self._restored.encode()
+        assert self.tokenizer_of is not None
+        return saved_file(self.tokenizer_of)
 
     def tokenizer_json(self) -> str | None:
         if self.tokenizer == "spaces":

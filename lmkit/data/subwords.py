@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lmkit.data.tokenizer import EOS, Tokenizer, words_of
+from lmkit.data.tokenizer import EOS, Tokenizer, lines_of, words_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
@@ -104,6 +104,7 @@ class Subwords(Tokenizer):
         return ends[0]
 
     def ids(self, option: str, text: str) -> list[int]:
+        text = "\n".join(lines_of(text))  # as a corpus is read
         ids: list[int] = self.encode(text).tolist() if text.strip() else []
         if not ids:
             raise UserError(f"{option} must hold a word")
@@ -186,7 +187,9 @@ class BytePairs(Subwords):
         return np.array([index for word in words for index in ids[word]], dtype=np.int64)
 
     def line_end(self) -> int:
-        """That which the training text has most, as far as the order of the joins tells."""
+        """The line end that was joined first, with blanks before it, if any was; else the plain
+        one. Which of them the training text has most, the joins do not tell.
+        """
         ends = (i for i in range(NUM_BYTES, len(self.vocabulary)) if self.text([i])[-1:] == "\n")
         byte = self._tokenizer.encode("\n").ids[0]
         return next(ends, byte)

@@ -106,8 +106,7 @@ class TrainedRun:
     def ids(self, text: Text) -> list[int]:
         """The indices of a text's tokens."""
         if isinstance(text, str) and not isinstance(self.tokenizer, Words):
-            lines = text.replace("\r\n", "\n").replace("\r", "\n")  # as a corpus is read
-            return self.tokenizer.ids("the text", lines)
+            return self.tokenizer.ids("the text", text)
         tokens = Words.words(text) if isinstance(text, str) else _listed(text)
         if not len(tokens) or (isinstance(text, str) and not text.strip()):
             raise UserError("the text has no words")

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from platformdirs import user_cache_path
 from rich.console import Console
+from rich.filesize import decimal as data_size
 
-from lmkit.presentation.quantities import data_size
 from lmkit.presentation.tables import Column, Row, plain_table
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.retention import bytes_on_disk

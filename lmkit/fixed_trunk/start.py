@@ -17,6 +17,7 @@ from lmkit.measures.perplexity import perplexity
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.names import name_of, place_of
 from lmkit.training.callbacks.epoch_end import EpochEnd
+from lmkit.training.callbacks.stopping import Patience
 from lmkit.training.context import RunCallback
 from lmkit.training.head_module import data_of, model_of
 
@@ -70,13 +71,12 @@ class HeadStart(RunCallback):
         start_as(model.head, contexts.source.head(), factor)
         train = perplexity(model, EvalWindows(data.train_columns, data.eval_length), "train, start")
         valid = perplexity(model, data.eval_batches("valid"), "valid, start")
-        best_is_start(
-            model,
-            next(each for each in trainer.callbacks if isinstance(each, EpochEnd)),  # type: ignore[attr-defined]  # set by a connector
-            valid.perplexity,
-            train.perplexity,
-            averaged=False,
-        )
+        callbacks = trainer.callbacks  # type: ignore[attr-defined]  # set by a connector
+        epoch_end = next(each for each in callbacks if isinstance(each, EpochEnd))
+        best_is_start(model, epoch_end, valid.perplexity, train.perplexity, averaged=False)
+        trigger = self.run.switch.trigger
+        if isinstance(epoch_end.stopping, Patience) and (trigger.is_never or trigger.from_start):
+            epoch_end.stopping.history.append(valid.perplexity)  # an epoch must beat it
         self.run.log.write(
             f"starting with the trunk's own decoder, at valid perplexity "
             f"{perplexity_text(valid.perplexity)}"

@@ -16,11 +16,11 @@ from typing import BinaryIO, NamedTuple
 import numpy as np
 import torch
 from rich.console import Console
+from rich.filesize import decimal as data_size
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache
-from lmkit.presentation.quantities import data_size
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_atomically
 from lmkit.runs.checksums import sha256_of_values, verify, write_checked
 from lmkit.runs.lock import LockHeld, RunLock

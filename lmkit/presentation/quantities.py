@@ -1,4 +1,4 @@
-"""Durations, perplexities and sizes, formatted for people."""
+"""Durations and perplexities, formatted for people."""
 
 import math
 from itertools import pairwise
@@ -27,14 +27,3 @@ def perplexity_text(perplexity: float) -> str:
         return "infinite"
     decimals = 2 if perplexity < 99.995 else 1 if perplexity < 999.95 else 0
     return f"{perplexity:,.{decimals}f}"
-
-
-def data_size(num_bytes: int) -> str:
-    """Three digits in powers of 1,000: 0 B, 950 B, 3.12 MB, 313 MB, 1,204 TB."""
-    size, unit = float(num_bytes), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 999.5:
-            break
-        size, unit = size / 1000, larger
-    decimals = 0 if unit == "B" or size >= 99.95 else 1 if size >= 9.995 else 2
-    return f"{size:,.{decimals}f} {unit}"

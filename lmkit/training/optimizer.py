@@ -59,7 +59,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
     given = [nn.Parameter(torch.zeros(size, device="cpu")) for size in ((1,), (1, 1))]
     try:
         made = factory([{"params": [("vector", given[0]), ("matrix", given[1])]}])
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
     for kind, reason in _UNFIT.items():
         if isinstance(made, kind):

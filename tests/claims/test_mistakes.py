@@ -77,6 +77,8 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("callbacks=[]", "callbacks is not set: give it as callbacks=[default], or [default,NAME]"),
         ("callbacks=cuda_graphs", "others come beside it by 'callbacks=[default,NAME]'"),
         ("optimizer=adam +optimizer.decoupled_weight_decay=flase", "weight_decay must be true or"),
+        ("+optimizer.foreach=true", "optimizer: `fused` and `foreach` cannot be `True` together"),
+        ("optimizer=adam +optimizer.betas=[0.9]", "optimizer: list index out of range"),
         ("callbacks.checkpoints=false", "callbacks.checkpoints must be a section, but"),
         ("logger.wandb=false", "but is False; logger.wandb=null leaves it out"),
         ("runs_dir='~/runs'", "runs_dir=~/runs: write the folder for which ~ stands"),

@@ -168,7 +168,7 @@ class Letters(Corpus):
             test = test.astype(float)
         if self.wrong == "sentences":
             test = [[1, 2], [3]]
-        return TextSplits(words, train.tolist(), valid, test)
+        return TextSplits(words, train, valid, test)
 
 
 class Norm(Record):
@@ -237,8 +237,8 @@ def slips(tmp_path) -> None:
             "slips.UnmadeMap or a module that it makes must call super().__init__() first",
         ),
         (f"{MIXTURE} +head.mixture.last=true", "of shape (2, 3, 6): Error(s) in loading"),
-        ("+data.wrong=sentences", "Letters.load(), test: indices must be one sequence"),
-        ("+data.wrong=real", "Letters.load(), test: indices must be integers, but are float64"),
+        ("+data.wrong=sentences", "Letters.load(), test: indices must be a NumPy array of int64"),
+        ("+data.wrong=real", "Letters.load(), test: indices must be a NumPy array of int64"),
         (f"{TRANSFORM}Placed", "Placed.place must be a whole number, but is 2.5"),
         (f"{TRANSFORM}Called", "Called.display_name must be a text, but is None"),
         (MIXTURE, "slips.Weights gives weights that do not sum to one: are they their logs?"),

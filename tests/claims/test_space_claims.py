@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
+from rich.filesize import decimal as data_size
 
 import lmkit as package
 from lmkit.errors.user_error import UserError
-from lmkit.presentation.quantities import data_size
 from lmkit.runs.checksums import checked
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock

@@ -185,6 +185,9 @@ def test_the_start_is_the_best_until_an_epoch_beats_it(train_head, trunk_run, ca
     assert (
         "no epoch is better than the weights that the run started from" in capsys.readouterr().out
     )
+    line = ("head.start=trunk", "sgd_lr=5000", "max_epochs=3", "trigger=never", "patience=1")
+    budget = train_head(*line).read_result().budget  # the start counts, too
+    assert (budget.epochs, budget.stopped) == (1, "patience")
     better = train_head("head.start=trunk", "sgd_lr=5000", "max_epochs=1", "optimizer.lr=0.5")
     assert better.read_result().metrics["best_epoch"] == 1
 

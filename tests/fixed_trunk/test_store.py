@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 import torch
+from rich.filesize import decimal as data_size
 
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache, store
 from lmkit.fixed_trunk.cache import FILE, lock_of
 from lmkit.fixed_trunk.store import Contents, stored_contexts
-from lmkit.presentation.quantities import data_size
 from tests.waiting import wait_for
 
 
@@ -82,7 +82,7 @@ def test_contexts_of_another_size_are_refused():
 def test_a_disk_that_is_too_small(monkeypatch):
     usage = type("Usage", (), {"free": 100})
     monkeypatch.setattr(store.shutil, "disk_usage", lambda _: usage)
-    with pytest.raises(UserError, match=r"960 B.*100 B are free.*bfloat16"):
+    with pytest.raises(UserError, match=r"960 bytes.*100 bytes are free.*bfloat16"):
         stored_contexts(contents(), lambda: [values()])
 
 

@@ -28,7 +28,7 @@ from lmkit.cli.command_line import CONFIGS, options_first, searched_folders
 from lmkit.cli.help_text import help_text
 from lmkit.cli.interruption import ends_in_one_line, quiet_when_unread, stderr_file
 from lmkit.cli.one_line import in_one_line, of_omegaconf
-from lmkit.errors.user_error import UserError, did_you_mean, end_with
+from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.fixed_trunk.composition import filled_in, implied
 from lmkit.runs.folder import RunFolder
 from lmkit.sweeps.axes import GROUP, OF_SWEEPS, config_arguments, for_sweeper, option_of
@@ -53,11 +53,13 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
     def decorate(task: Task) -> Callable[[], None]:
         @wraps(task)
         def reporting(config: DictConfig) -> Any:
+            run = quiet_when_unread()(task)
+            if HydraConfig.get().mode != RunMode.MULTIRUN:
+                with ends_in_one_line(again), explained():  # otherwise Hydra reports it first
+                    return run(config)
             try:
-                return quiet_when_unread()(task)(config)  # otherwise Hydra reports it first
+                return run(config)
             except UserError as error:
-                if HydraConfig.get().mode != RunMode.MULTIRUN:
-                    end_with(error)
                 # Hydra's sweepers continue with other points, and raise one error at the end
                 print(f"error: {error}", file=sys.stderr, flush=True)
                 error.printed_on = stderr_file()
@@ -195,7 +197,7 @@ def command_line(command: str) -> str:
 @cache
 def set_up_hydra() -> None:
     # Hydra then raises its exceptions instead of printing them
-    os.environ.setdefault("HYDRA_FULL_ERROR", "1")
+    os.environ["HYDRA_FULL_ERROR"] = "1"
     options.register()
     # imported after Hydra's search for plugins, which loads this module anew where it finds it; an
     # editable install hides it from that search

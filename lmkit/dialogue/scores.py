@@ -41,7 +41,8 @@ def nltk_bleu(response: Sequence[str], reference: Sequence[str]) -> np.ndarray:
 
     The method averages each order's precision with its neighbours', and takes that of 5-grams for
     the one after the last, whatever the last is. The one before the first is the first plus 1: the
-    reference itself scores above 1 where it has five words, and less where it has one or two.
+    reference itself scores above 1 where it has five words, and less at high orders where it has
+    fewer.
     """
     # takes seconds, and is needed by few
     from nltk.translate.bleu_score import SmoothingFunction, sentence_bleu

@@ -184,8 +184,8 @@ def _require_its_text(defined: RunDefinition) -> None:
     start = RunFolder(Path(defined.config["finetuned_from"]["folder"]))
     if start.read_identity().settings.get("data_sha256") != defined.data_sha256:
         raise UserError(
-            f"the text of {start.path} is another now, or data_root= names another: finetuning "
-            f"needs the text that the run was trained on"
+            f"the text of {start.path}, or its tokenizer, is another now, or data_root= names "
+            f"another: finetuning needs what the run was trained on"
         )
 
 

@@ -1,5 +1,6 @@
 """What the manual promises of the command itself."""
 
+import errno
 import os
 import re
 import subprocess
@@ -294,6 +295,18 @@ def test_output_that_cannot_be_written_ends_in_a_line(output, status, error):
     done = subprocess.run(line, shell=True, stderr=subprocess.PIPE, text=True, timeout=600)
     assert (done.returncode, done.stderr[: len(error)]) == (status, error)
     assert len(done.stderr.splitlines()) == bool(error)
+
+
+def test_a_full_disk_is_one_line_whatever_hydra_would_print(refused, monkeypatch):
+    def full(config: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/x/y")
+
+    monkeypatch.setattr("lmkit.cli.train.run", full)
+    assert refused("train", *TINY) == "/x/y: No space left on device"
+    environment = os.environ | {"HYDRA_FULL_ERROR": "0"}
+    line = [sys.executable, "-m", "lmkit", "report", "rnus=1"]
+    done = subprocess.run(line, env=environment, capture_output=True, text=True)
+    assert done.stderr == "error: Could not override 'rnus' (did you mean runs?)\n"
 
 
 def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):

@@ -160,7 +160,7 @@ def test_another_text_is_refused(toy_copy):
     """Its words have other numbers."""
     config = composed(toy_copy)
     change(toy_copy.path, "identity.json", lambda of: of["settings"].update(data_sha256="0"))
-    with pytest.raises(UserError, match="finetuning needs the text that the run was trained on"):
+    with pytest.raises(UserError, match="finetuning needs what the run was trained on"):
         run(config)
     assert [path.name for path in toy_copy.path.parent.glob("toy_finetune-*")] == []
 

@@ -172,7 +172,7 @@ def complete(names: Iterable[str], run: Callable[[str], None]) -> None:
 
 
 def first_sentence(file: Path) -> str:
-    """The first comment of a YAML file, without its lines about Hydra and with its own name."""
+    """The first comment of a YAML file that is neither for Hydra nor the name of the file."""
     lines = [line.lstrip("# ") for line in file.read_text("utf-8").splitlines()]
     told = (each for each in lines if not each.startswith("@package") and each[-5:] != ".yaml")
     return next(filter(None, told), "")

@@ -48,8 +48,8 @@ def tell(loggers: Iterable[object], event: Callable[[RunObserver], None]) -> Non
 
 
 def may_fail(loggers: Iterable[Any]) -> list[Any]:
-    """The loggers, whose methods may fail from now on, each with one line that says so, but for
-    those that cannot begin; lmkit's own may not: they write results, or go on by themselves.
+    """The loggers that can connect. A method of theirs may fail from now on: one line says so, and
+    the run goes on. lmkit's own stay as they are: they write results, or go on by themselves.
     """
     kept = []
     for logger in loggers:
@@ -65,7 +65,7 @@ def may_fail(loggers: Iterable[Any]) -> list[Any]:
 
 
 def _tolerated(logger: object, method: Callable[..., object]) -> Callable[..., object]:
-    failed = False  # before: each row would say so again
+    failed = False  # whether it has been said: each row would say it again
 
     @functools.wraps(method)
     def call(*args: object, **kwargs: object) -> object:

@@ -150,6 +150,10 @@ def test_fingerprints_know_the_subwords(folder, tmp_path):
     prints = [corpus.fingerprint() for corpus in corpora]
     assert len(set(prints)) == len(prints)
     assert pairs_in(folder, 290).fingerprint() == prints[1]
+    finished = saved_in(folder, saved)
+    finished.restore_tokenizer(corpora[-1].tokenizer_json())
+    save(make_tokenizer("other words").backend_tokenizer, saved)  # in its place
+    assert finished.fingerprint() == prints[-1] != saved_in(folder, saved).fingerprint()
 
 
 @pytest.mark.parametrize(

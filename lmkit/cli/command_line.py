@@ -55,7 +55,7 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             raise UserError(f"{name} must be followed by its value")
         is_next = name in ("--info", "-i") and rest and rest[0][:1].isalpha() and "=" not in rest[0]
         if takes_next or is_next:
-            value = rest.pop(0)
+            value = os.path.expanduser(rest.pop(0))
             flags.append(value)
         if name in CHOICES and value:
             require_choice(name, value, CHOICES[name])

@@ -67,7 +67,7 @@ class Command(NamedTuple):
             else:
                 near = did_you_mean(option.rpartition(".")[2], list(self.options))
                 beside = "; a filter stands with its runs in quotes, as in 'runs seed=1'"
-                filters = beside if self.words == "RUNS" else ""
+                filters = beside if self.words == "RUNS" and not near else ""
                 raise UserError(f"there is no option {option}{near}; --help lists them{filters}")
         self._require(words)
         return words, {name: option.default for name, option in self.options.items()} | given

@@ -280,6 +280,7 @@ def test_home_stands_for_its_folder(refused, monkeypatch, tmp_path):
         "sweep", "status", "x", "runs_dir=~/no runs"
     )
     assert options_first(["--config-dir=~/my"]) == [f"--config-dir={tmp_path}/my"]
+    assert options_first(["--config-dir", "~/my"]) == ["--config-dir", f"{tmp_path}/my"]
     assert config_folders(["--config-dir=~/my"]) == [tmp_path / "my"]
     monkeypatch.setenv("LMKIT_DATA", "~/penn.txt")
     (tmp_path / "penn.txt").touch()

@@ -17,7 +17,7 @@ class Stopping(ABC):
     waits_for_averaging = False  # whether epochs before averaging do not count
 
     def __init__(self) -> None:
-        self.history: list[float] = []  # of the evaluated weights, by epoch
+        self.history: list[float] = []  # of the evaluated weights, by epoch; head.start=trunk first
 
     @property
     @abstractmethod

@@ -6,6 +6,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.metadata import PackageNotFoundError
 
 import pytest
@@ -285,6 +286,23 @@ def test_home_stands_for_its_folder(refused, monkeypatch, tmp_path):
     monkeypatch.setenv("LMKIT_DATA", "~/penn.txt")
     (tmp_path / "penn.txt").touch()
     assert "penn.txt is a file" in refused("download", "penn")
+
+
+@pytest.mark.parametrize(
+    ("variable", "given", "then"),
+    [("GOMP_SPINCOUNT", "", "10000"), ("GOMP_SPINCOUNT", "7", "7"), ("OMP_WAIT_POLICY", "x", None)],
+)
+def test_threads_wait_in_a_loop_for_a_while_unless_told_otherwise(
+    lmkit, monkeypatch, variable, given, then
+):
+    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
+    monkeypatch.setenv("GOMP_SPINCOUNT", "")
+    monkeypatch.delenv("GOMP_SPINCOUNT")  # and put back as it was
+    if given:
+        monkeypatch.setenv(variable, given)
+    with suppress(SystemExit):
+        lmkit("--help")
+    assert os.environ.get("GOMP_SPINCOUNT") == then
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,8 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 out=${1:?usage: wheels.sh OUT [PACKAGE...]}
 shift
 python=${PYTHON:-python3}
-packages=(hydra-core omegaconf submitit nltk platformdirs sacrebleu portalocker "$@")
+packages=(hydra-core omegaconf submitit nltk platformdirs sacrebleu portalocker pydantic
+  pydantic-core annotated-types typing-inspection "$@")
 platforms=(manylinux_2_28_x86_64 manylinux_2_27_x86_64 manylinux_2_17_x86_64 manylinux2014_x86_64 any)
 mkdir -p "$out"
 # its release has no wheel

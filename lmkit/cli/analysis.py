@@ -16,6 +16,7 @@ from lmkit.experiment.make import make
 from lmkit.presentation.figures import figure, house_style, save
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
+from lmkit.results.frame import SECTIONS
 from lmkit.runs.selection import select_runs
 
 LISTED = 12  # of a list's values, on the terminal
@@ -45,6 +46,11 @@ def run_analysis(name: str) -> None:
             raise UserError(
                 f"{type(analysis).__name__}.name must be another: lmkit's own analysis is "
                 f"called {analysis.name}"
+            )
+        if is_own and analysis.name in {*SECTIONS, "data", "cost", "code", "rank"}:
+            raise UserError(
+                f"{type(analysis).__name__}.name must be another: columns of the table of runs "
+                f"begin with {analysis.name}, too"
             )
         if has_models:
             outcomes = measure_models(analysis, PretrainedSource(**pretrained), how["threads"])

@@ -103,8 +103,8 @@ def _matching(sweep: SweepFolder, pattern: str) -> list[Point]:
 
 def stop(sweep: SweepFolder) -> None:
     """Has the sweep's launchers, workers and jobs save and end."""
-    running = [each for each in standings(sweep) if each.state == "running"]
     sweep.ask_to_stop()
+    running = [each for each in standings(sweep) if each.state == "running"]
     print(
         f"{counted(len(running), 'run')} of {sweep.manifest.name} running: whatever trains them "
         f"here or on other nodes saves and ends; the sweep's own command, or lmkit sweep work, "

@@ -23,6 +23,7 @@ from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
 from lmkit.runs.folder import RunFolder
 
+_MAY_DIFFER = ("device_kind", "threads", "identity_version")  # beside the seed, within a group
 _CODE = {
     "code.dirty": "a working tree with changes that no commit has",
     "code.has_changed": "code that has changed since",
@@ -210,7 +211,7 @@ def _setting(
     failed = runs.loc[runs["is_failed"], "label"].unique()
     lead = f"{count}; a group's runs differ only in their seed"
     by_group = runs.groupby("group")
-    mixed = [name for name in ("device_kind", "threads") if (by_group[name].nunique() > 1).any()]
+    mixed = [name for name in _MAY_DIFFER if (by_group[name].nunique() > 1).any()]
     lead += f", some also in {' and '.join(mixed)}." if mixed else "."
     first = runs.iloc[0]  # of a fixed trunk's contexts, the tokenizer is that of their text
     if {first.get("data.tokenizer"), first.get("data.text.tokenizer")} & {"bpe", "hf"}:
@@ -275,4 +276,5 @@ def _require_baseline(runs: pd.DataFrame, baseline: str) -> None:
 
 def _key(title: str) -> str:
     words = "".join(c if c.isalnum() else " " for c in title.lower().replace(",", "")).split()
-    return "_".join(words)
+    # the names of a section's files begin with it
+    return "_".join(words).encode()[:120].decode("utf-8", "ignore")

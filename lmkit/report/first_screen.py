@@ -114,6 +114,10 @@ def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:
     return sorted(found, key=lambda of: -int((of["seeds"] > 1).sum()))
 
 
+def _mark(row: pd.Series) -> str:
+    return "†" * bool(row["differs"]) + APART * bool(row["apart"])
+
+
 def _cell(row: pd.Series, has_baseline: bool) -> str:
     seeds = f"{row['seeds']} seeds" if row["seeds"] > 1 else "one seed"
     if row["is_baseline"] or not has_baseline:
@@ -121,12 +125,11 @@ def _cell(row: pd.Series, has_baseline: bool) -> str:
         return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
         return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
-    mark = "†" * bool(row["differs"]) + APART * bool(row["apart"])
     interval = _untested(row)
     if not pd.isna(row["low"]):
         interval = f"{signed(row['low'])} … {signed(row['high'])}"
     valid = f"valid {signed(row['valid_difference'])}"
-    return f"{signed(row['difference'])}{mark}\n{interval}\n{valid}"
+    return f"{signed(row['difference'])}{_mark(row)}\n{interval}\n{valid}"
 
 
 def _said(of: pd.DataFrame) -> str:
@@ -144,7 +147,7 @@ def _said(of: pd.DataFrame) -> str:
             "difference", ascending=verdict == "better"
         )
         if len(found):
-            heads = [f"{r['head_label']} ({signed(r['difference'])}{APART * bool(r['apart'])})"
+            heads = [f"{r['head_label']} ({signed(r['difference'])}{_mark(r)})"
                      for _, r in found.iterrows()]  # fmt: skip
             clauses.append(f"{joined(heads)} {'does' if len(heads) == 1 else 'do'} {verdict}")
     if clauses:

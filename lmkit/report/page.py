@@ -87,7 +87,7 @@ def write_page(
             temporary.unlink(missing_ok=True)
         remove_leftovers(out / "tables")
         remove_leftovers(out / "figures")
-        replace_bytes(out / "tables" / "runs.csv", runs.to_csv().encode())
+        replace_bytes(out / "tables" / "runs.csv", runs.to_csv().encode("utf-8", "surrogateescape"))
         html = _TEMPLATES.get_template("page.html").render(
             title=title,
             about=about,
@@ -98,7 +98,7 @@ def write_page(
         )
         page = out / PAGE
         earlier = page.read_text("utf-8", "replace") if page.exists() else ""
-        replace_bytes(page, html.encode())
+        replace_bytes(page, html.encode("utf-8", "surrogateescape"))
         for name in _files(earlier) - _files(html):
             (out / name).unlink(missing_ok=True)
     return page

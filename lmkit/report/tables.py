@@ -286,5 +286,6 @@ def cell_text(value: object) -> str:
         return ", ".join(map(cell_text, value))
     if not isinstance(value, int | float) or pd.isna(value):
         return DASH
-    text = f"{value:,}" if float(value).is_integer() and abs(value) < 1e12 else f"{value:,.4g}"
-    return text.removesuffix(".0").replace("-", "−")
+    is_whole = float(value).is_integer() or abs(value) >= 9999.5
+    text = f"{value:,.0f}" if is_whole and abs(value) < 1e12 else f"{value:.4g}"
+    return text.replace("-", "−")

@@ -32,6 +32,7 @@ import pandas as pd
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.results.labels import SOURCES
 from lmkit.runs.analysis_files import analyses_in
+from lmkit.runs.checksums import sha256_of_values
 from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import PATIENCE, leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
@@ -202,7 +203,7 @@ def _finished(run: FinishedRun) -> Row:
     row |= {"contexts": spectrum.get("num_contexts"), "words": spectrum.get("num_columns")}
     row |= ranks_of(spectrum)
     row |= flat(result.cost, "cost.")
-    row |= flat(run.settings)
+    row |= _of_settings(run.settings)
     row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", PATIENCE)}
     row |= flat(_mapping(config.get("data")), "data.")
     analyses, damaged = analyses_in(run.folder)
@@ -235,8 +236,15 @@ def _under_way(folder: RunFolder) -> Row:
         "epochs": epochs_done(rows),
         "valid_ppl": latest.get("valid/ppl"),
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
-        **flat(known.settings),
+        **_of_settings(known.settings),
     }
+
+
+def _of_settings(settings: Mapping[str, Any]) -> Row:
+    row = flat(settings)
+    if "data" in settings:  # options of a user's corpus of which its fingerprint says nothing
+        row["data_sha256"] = sha256_of_values([settings["data_sha256"], settings["data"]])
+    return row
 
 
 def _names(names: RunNames, config: Mapping[str, Any]) -> Row:

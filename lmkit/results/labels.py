@@ -102,7 +102,7 @@ def _of_head(peers: pd.DataFrame, options: list[str]) -> list[str]:
     texts = []
     for _, row in shown.iterrows():
         # a head without a part, such as a whole decoder, needs no word
-        there = [o for o in options if not (o.startswith("head.") and pd.isna(row[o]))]
+        there = [o for o in options if not (o.startswith(("head.", SOURCES)) and pd.isna(row[o]))]
         texts.append(tuple(dict.fromkeys(in_words(option, row) for option in there)))
     numbers = {words: i + 1 for i, words in enumerate(dict.fromkeys(texts))}
     head = str(peers["head"].iloc[0])

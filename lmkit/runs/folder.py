@@ -293,7 +293,7 @@ def standing(folder: RunFolder, locks: Locks | None = None) -> str:
     Args:
         locks: of the folder of runs, where many are asked about.
     """
-    state = folder.state() if locks is None or folder.path.name in locks.names else "new"
+    state = folder.state() if locks is None or locks.may_be(folder.path.name) else "new"
     held = is_held if locks is None else locks.is_held
     return "running" if state == "unfinished" and held(folder.lock) else state
 

@@ -131,7 +131,7 @@ class RunLock:
         try:
             self._remove_litter(*self._taken(this_process()))
         except BaseException as error:
-            self.release()  # it may be taken already when a signal raises, such as Ctrl-C
+            self.release()  # a signal, such as Ctrl-C, may raise once it is taken
             if isinstance(error, OSError):
                 raise UserError(f"cannot take the lock {self.path}: {error.strerror}") from error
             raise
@@ -145,6 +145,7 @@ class RunLock:
                     # already here: a process that watches another is not silent itself
                     heartbeat = Heartbeat(record, self._stale_after_s / _HEARTBEATS)
                     undo.callback(heartbeat.stop)
+                    undo.callback(self._disown, me.token)
                     _take(self.path, record, heartbeat, me, self._stale_after_s)
                     self._me, self._heartbeat = me, heartbeat
                     undo.pop_all()
@@ -153,6 +154,12 @@ class RunLock:
                     if record.exists():
                         raise
                     # this process was suspended and presumed dead, and its record removed as litter
+
+    def _disown(self, token: str) -> None:
+        """Removes the lock if it was made although a server's reply, or a signal, said no."""
+        with suppress(OSError, UserError):
+            if _token_at(self.path) == token:
+                self.path.unlink()
 
     def release(self) -> None:
         """Releases the lock; does nothing if it is lost or was never held."""
@@ -256,17 +263,24 @@ class Locks:
     """
 
     def __init__(self, runs_dir: Path) -> None:
+        self._names: frozenset[str] | None = frozenset()
         try:
-            self.names = frozenset(os.listdir(runs_dir))  # of all files, other than locks too
+            self._names = frozenset(os.listdir(runs_dir))
+        except FileNotFoundError:
+            pass
         except OSError as error:
-            if not (isinstance(error, FileNotFoundError) or may_pass(error)):
+            if not may_pass(error):
                 raise
-            self.names = frozenset()  # who then takes a held lock is refused by it
+            self._names = None  # the server does not say now
         self._now_s = server_time_s(runs_dir)
+
+    def may_be(self, name: str) -> bool:
+        """Whether there may be a file, or another run, of that name in the folder."""
+        return self._names is None or name in self._names
 
     def is_held(self, lock: Path) -> bool:
         """Whether a living process holds a lock in the folder, as far as can be told now."""
-        return lock.name in self.names and is_held(lock, self._now_s)
+        return self.may_be(lock.name) and is_held(lock, self._now_s)
 
 
 def server_time_s(folder: Path) -> float:

@@ -28,6 +28,7 @@ from typing import ClassVar
 from lmkit.errors.user_error import UserError, did_you_mean
 from lmkit.runs.atomic import (
     AlreadyPublished,
+    leftovers,
     link_exclusively,
     make_folder,
     publish,
@@ -37,8 +38,8 @@ from lmkit.runs.atomic import (
 )
 from lmkit.runs.checksums import checked_json, read_record, typed
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.holder import this_process
-from lmkit.runs.lock import LockHeld, RunLock, is_held
+from lmkit.runs.holder import Holder
+from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, is_held, look_at, server_time_s
 from lmkit.runs.result import Budget
 
 SCHEMA_VERSION = 3  # of manifest.json
@@ -159,6 +160,11 @@ class SweepFolder:
             for claim in (self.path / "failures").glob("*.claim"):
                 if not is_held(claim):
                     claim.unlink(missing_ok=True)
+            old_s = server_time_s(self.path) - STALE_AFTER_S  # workers may write younger ones now
+            for left in leftovers(self.path):
+                with suppress(OSError):
+                    if left.stat().st_mtime < old_s:
+                        left.unlink()
         for point in points:
             self.forget_failures(point)
 
@@ -255,19 +261,24 @@ class SweepFolder:
                 continue  # by another worker, just now
             return counted
 
-    def claim(self, point: Point) -> bool:
-        """Takes the next attempt at a point for this process; False while another has it.
+    def claim(self, point: Point, me: Holder) -> bool:
+        """Takes the next attempt at a point for `me`; False while another has it.
 
         It counts for as long as it is renewed, or the run's lock has a heartbeat.
+
+        Args:
+            me: this process, the same at each call: a server's reply may be lost as a claim is made
+                or removed.
 
         Raises: UserError when it cannot be written.
         """
         path = self._claim(point)
-        with written_beside(path, lambda file: file.write(this_process().to_json())) as record:
+        with written_beside(path, lambda file: file.write(me.to_json())) as record:
             if link_exclusively(record, path):
                 return True
-            if is_held(path):
-                return False
+            state = look_at(path)
+            if state is not None and state.gone is None:
+                return state.holder == me
             try:
                 with self._only_writer():  # of two, the second would remove the first one's claim
                     if is_held(path):
@@ -283,8 +294,9 @@ class SweepFolder:
             os.utime(self._claim(point))
 
     def release(self, point: Point) -> None:
-        """Ends the claim of this process."""
-        self._claim(point).unlink(missing_ok=True)
+        """Ends the claim of this process, as its end does where the file cannot be removed."""
+        with suppress(OSError):
+            self._claim(point).unlink(missing_ok=True)
 
     def forget_failures(self, point: Point) -> None:
         """Removes the records of a point's failed attempts, the last first: what is left if this

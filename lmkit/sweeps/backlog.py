@@ -10,10 +10,12 @@ processes may die, and looks less and less often while nothing changes.
 import random
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, may_pass
+from lmkit.runs.holder import this_process
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -48,6 +50,7 @@ class Backlog:
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
         self._sweep, self._say, self._total = sweep, say, len(points)
+        self._me = this_process()
         self.given_up: set[str] = set()  # runs of points that failed here or elsewhere
         self._free = [self._waiting(point) for point in points]  # as far as is known
         self._held: list[Waiting] = []  # by other processes, when last seen
@@ -75,7 +78,7 @@ class Backlog:
                     self._pause_s = LOOK_AGAIN_S
                     return waiting
             except (UserError, OSError) as error:
-                self._unreadable(waiting, error)
+                self.unreadable(waiting, error)
         return None
 
     def _claimed(self, waiting: Waiting, locks: Locks) -> bool:
@@ -88,7 +91,7 @@ class Backlog:
             return False
         if self._has_ended(waiting):
             return False
-        if not self._sweep.claim(waiting.point):
+        if not self._sweep.claim(waiting.point, self._me):
             self.put_off(waiting)
             return False
         try:
@@ -100,8 +103,12 @@ class Backlog:
         self._sweep.release(waiting.point)  # it ended just before it was claimed
         return False
 
-    def _unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
-        """Looks again later at what a file server cannot read for now; gives up what is damaged."""
+    def unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
+        """Looks again later at what a file server cannot read or write for now; gives up what is
+        damaged, or another user's.
+
+        Raises: any other OSError; UserError when it cannot be recorded.
+        """
         point, waiting.unread = waiting.point, waiting.unread + 1
         if may_pass(error) and waiting.unread < MOST_UNREAD:
             if waiting.unread == 1:
@@ -109,11 +116,13 @@ class Backlog:
             pause_s = min(LOOK_AGAIN_S * waiting.unread, LOOK_SELDOM_S)
             waiting.not_before = time.monotonic() + pause_s
             self._free.append(waiting)
-        elif isinstance(error, OSError) and not may_pass(error):
+        elif not isinstance(error, UserError | PermissionError) and not may_pass(error):
             raise error
         else:  # the other points are trained
-            damaged = Failure(str(error), [], repeats=True)
-            failure = self._sweep.failure(point) or self._sweep.record_failure(point, damaged)
+            failure = self._sweep.failure(point)
+            if failure is None or not self._sweep.is_given_up(failure):
+                damaged = Failure(str(error), [], repeats=True)
+                failure = self._sweep.record_failure(point, damaged)
             self._give_up(point, failure)
 
     def refused(self, waiting: Waiting) -> None:
@@ -150,7 +159,8 @@ class Backlog:
     def finished(self, point: Point) -> None:
         """Ends a point that this process has trained."""
         tidy_all([(self._sweep.run_folder(point), point.keep)])
-        self._sweep.forget_failures(point)
+        with suppress(OSError):  # its result counts all the same
+            self._sweep.forget_failures(point)
         self._sweep.release(point)
         self._end(point, "finished")
 
@@ -171,7 +181,7 @@ class Backlog:
         if not self._held or time.monotonic() < self._look_at:
             return
         locks = Locks(self._sweep.runs_dir)
-        locked = [each for each in self._held if each.lock.name in locks.names]
+        locked = [each for each in self._held if locks.may_be(each.lock.name)]
         some = random.sample(locked, min(LOOKS, len(locked)))
         still = set(locked) - {each for each in some if self._may_be_free(each, locks)}
         self._free += [each for each in self._held if each not in still]

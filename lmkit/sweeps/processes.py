@@ -101,7 +101,10 @@ class _Processes:
     def start(self) -> None:
         """Starts a point in each free slot, as long as there are points to start."""
         while self.free and (waiting := self.backlog.take()):
-            self._spawn(waiting)
+            try:
+                self._spawn(waiting)
+            except (UserError, OSError) as error:
+                self.backlog.unreadable(waiting, error)
 
     def collect(self) -> None:
         """Handles the processes that have ended."""
@@ -109,7 +112,10 @@ class _Processes:
             if run.process.poll() is not None:
                 self.running.remove(run)
                 self.free.append(run.slot)
-                self._ended(run)
+                try:
+                    self._ended(run)
+                except (UserError, OSError) as error:
+                    self.backlog.unreadable(run.waiting, error)
 
     def renew(self) -> None:
         """Renews the claims of the points that are trained here."""
@@ -117,7 +123,7 @@ class _Processes:
             self.sweep.renew(run.waiting.point)
 
     def _spawn(self, waiting: Waiting) -> None:
-        slot = self.free.pop(0)
+        slot = self.free[0]
         started_in = self.sweep.manifest.started_in
         file = self.sweep.log(waiting.point)
         make_folder(file.parent)  # which may have been removed meanwhile
@@ -132,7 +138,7 @@ class _Processes:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # shields it from this terminal's signals
             )
-        self.running.append(_Running(waiting, slot, process, start))
+        self.running.append(_Running(waiting, self.free.pop(0), process, start))
 
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode

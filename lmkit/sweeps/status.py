@@ -97,12 +97,12 @@ def estimate(sweep: SweepFolder, standings: Sequence[Standing]) -> Estimate:
 
 def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
     folder = sweep.run_folder(point)
-    state = standing(folder, locks)
-    if state == "finished":
-        try:
-            result = folder.read_result()
-        except UserError as error:  # damaged: where the others stand is told all the same
-            return Standing(point, "failed", failure=Failure(str(error), [], repeats=True))
+    try:
+        state = standing(folder, locks)
+        result = folder.read_result() if state == "finished" else None
+    except (UserError, PermissionError) as error:  # where the others stand is told all the same
+        return Standing(point, "failed", failure=Failure(str(error), [], repeats=True))
+    if result is not None:
         if result.budget.suffices_for(point.budget):
             return _done(point, result)
         state = "unfinished"  # the point goes on with the run

@@ -1,5 +1,6 @@
 """Who holds a lock, who may take it over, and what the one who lost it may still do."""
 
+import errno
 import json
 import os
 import re
@@ -300,6 +301,21 @@ def test_interrupted_as_it_is_taken_it_is_given_back(path, monkeypatch):
         lock.acquire()
     assert not lock.holds()
     assert not list(path.parent.iterdir())
+
+
+def test_a_lost_reply_leaves_no_lock_of_a_living_process(path, monkeypatch):
+    def link(source: Path, target: Path) -> None:
+        real(source, target)
+        monkeypatch.undo()
+        raise OSError(errno.EIO, "Input/output error", str(target))
+
+    real = os.link
+    monkeypatch.setattr(os, "link", link)
+    with pytest.raises(UserError, match="Input/output error"):
+        RunLock(path).acquire()
+    assert not path.exists()
+    with RunLock(path) as lock:
+        assert lock.holds()
 
 
 def test_times_are_the_file_servers(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

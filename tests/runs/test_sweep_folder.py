@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from lmkit.runs import sweep_folder
+from lmkit.runs.holder import this_process
+from lmkit.runs.lock import LockState
 from lmkit.runs.sweep_folder import Failure, Manifest, Point, SweepFolder
 
 FAILURE = Failure("exit status 1", ["error: no"], repeats=True)
@@ -70,7 +72,7 @@ def claimed_by_a_child(sweep: SweepFolder) -> bool:
     pid = os.fork()
     if pid == 0:
         try:
-            os._exit(0 if sweep.claim(sweep.manifest.points[0]) else 3)
+            os._exit(0 if sweep.claim(sweep.manifest.points[0], this_process()) else 3)
         finally:
             os._exit(1)
     status = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
@@ -80,13 +82,15 @@ def claimed_by_a_child(sweep: SweepFolder) -> bool:
 
 def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -> None:
     (point,) = sweep.manifest.points
-    assert sweep.claim(point)
-    assert not sweep.claim(point)
+    me, another = this_process(), this_process()
+    assert sweep.claim(point, me)
+    assert sweep.claim(point, me)  # where the server's reply was lost
+    assert not sweep.claim(point, another)
     sweep.save()  # keeps the claims of those that live
-    assert not sweep.claim(point)
+    assert not sweep.claim(point, another)
     sweep.release(point)
     assert claimed_by_a_child(sweep)
-    assert sweep.claim(point)  # that process is gone
+    assert sweep.claim(point, me)  # that process is gone
     assert not claimed_by_a_child(sweep)
     sweep.release(point)
     assert claimed_by_a_child(sweep)
@@ -95,20 +99,29 @@ def test_an_attempt_is_one_process_s_until_it_ends_or_dies(sweep: SweepFolder) -
     assert not list((sweep.path / "failures").iterdir())
 
 
+def test_what_killed_processes_left_goes_when_it_is_old(sweep: SweepFolder) -> None:
+    old, young = (sweep.path / "failures" / f".{name}.tmp" for name in ("old", "young"))
+    for each in (old, young):
+        each.touch()
+    os.utime(old, (1000, 1000))
+    sweep.save()
+    assert (old.exists(), young.exists()) == (False, True)
+
+
 def test_of_two_that_find_a_dead_claim_one_has_the_attempt(sweep, monkeypatch):
     (point,) = sweep.manifest.points
     assert claimed_by_a_child(sweep)  # which is gone
-    real, claims = sweep_folder.is_held, []
+    real, claims = sweep_folder.look_at, []
 
-    def looks(path: Path) -> bool:
-        held = real(path)
+    def looks(path: Path) -> LockState | None:
+        state = real(path)
         if not claims:  # another takes it over between this one's look and what follows
             claims.append(None)
-            claims[:] = [sweep.claim(point)]
-        return held
+            claims[:] = [sweep.claim(point, this_process())]
+        return state
 
-    monkeypatch.setattr(sweep_folder, "is_held", looks)
-    assert [sweep.claim(point), *claims] == [False, True]
+    monkeypatch.setattr(sweep_folder, "look_at", looks)
+    assert [sweep.claim(point, this_process()), *claims] == [False, True]
 
 
 def test_lines_typed_at_the_same_instant_all_add_their_points(tmp_path, monkeypatch):

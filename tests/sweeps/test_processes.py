@@ -38,13 +38,17 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert not sweep.run_folder(sweep.manifest.points[3]).lock.exists()
 
 
-def out_of_reach(monkeypatch, place, name: str, times: int) -> None:
-    """The next calls of a function fail as where a file server is out of reach."""
+def out_of_reach(monkeypatch, place, name: str, times: int, done: bool = False) -> None:
+    """The next calls of a function fail as where a file server is out of reach; `done`: only its
+    reply is lost.
+    """
     real, left = getattr(place, name), [None] * times
 
     def fail(*args):
         if left:
             left.pop()
+            if done:
+                real(*args)
             raise OSError(errno.ESTALE, "stale file handle", "a file")
         return real(*args)
 
@@ -52,16 +56,19 @@ def out_of_reach(monkeypatch, place, name: str, times: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("place", "name"),
+    ("place", "name", "done"),
     [
-        (backlog.Locks, "is_held"),
-        (locks.os, "listdir"),
-        (RunFolder, "state"),
-        (SweepFolder, "claim"),
-        (SweepFolder, "asked_to_stop_at"),
+        (backlog.Locks, "is_held", False),
+        (locks.os, "listdir", False),
+        (RunFolder, "state", False),
+        (SweepFolder, "claim", False),
+        (SweepFolder, "claim", True),
+        (SweepFolder, "forget_failures", False),
+        (SweepFolder, "asked_to_stop_at", False),
+        (processes, "make_folder", False),
     ],
 )
-def test_a_server_out_of_reach_ends_no_worker(sweep_of, attempts, monkeypatch, place, name):
+def test_a_server_out_of_reach_ends_no_worker(sweep_of, attempts, monkeypatch, place, name, done):
     sweep, said = sweep_of("out of reach", "0.4", "fails"), []
     monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.1)
     monkeypatch.setattr(processes, "LOOK_S", 0.1)
@@ -69,7 +76,7 @@ def test_a_server_out_of_reach_ends_no_worker(sweep_of, attempts, monkeypatch, p
 
     def start(self):  # from when on the server fails, once
         monkeypatch.setattr(processes._Processes, "start", real)
-        out_of_reach(monkeypatch, place, name, 1)
+        out_of_reach(monkeypatch, place, name, 1, done)
         real(self)
 
     monkeypatch.setattr(processes._Processes, "start", start)
@@ -77,6 +84,30 @@ def test_a_server_out_of_reach_ends_no_worker(sweep_of, attempts, monkeypatch, p
     assert states(sweep) == ["finished", "finished", "failed"]
     assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
     assert "0 out of reach: exit status 74, attempt 2 follows" in said
+
+
+def test_a_failed_attempt_that_cannot_be_counted_now_is_no_end(sweep_of, attempts, monkeypatch):
+    sweep, said = sweep_of("fails", "ok"), []
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.1)
+    out_of_reach(monkeypatch, SweepFolder, "record_failure", 1)
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert states(sweep) == ["failed", "finished"]
+    assert [len(each) for each in attempts(sweep)] == [2, 1]
+    assert said[0].endswith("looking again later")
+
+
+def test_an_earlier_failure_is_not_why_a_point_is_given_up(sweep_of, attempts, monkeypatch):
+    sweep, said = sweep_of("ok"), []
+    (point,) = sweep.manifest.points
+    sweep.record_failure(point, Failure("killed by SIGKILL", [], repeats=False))
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied", "its claim")
+
+    monkeypatch.setattr(SweepFolder, "claim", refuse)
+    given_up = run_points(sweep, [point], [{}], said.append)
+    assert (given_up, states(sweep)) == ({point.run}, ["failed"])
+    assert said == ["[1/1] failed ([Errno 13] Permission denied: 'its claim'): 0 ok"]
 
 
 def test_what_can_never_be_read_is_given_up(sweep_of, attempts, monkeypatch):

@@ -1,5 +1,6 @@
 """Where points stand, by their folders; what is left, by runs so far."""
 
+import errno
 import shlex
 import shutil
 from dataclasses import replace
@@ -11,6 +12,8 @@ from hydra.core.override_parser.overrides_parser import OverridesParser
 from rich.console import Console
 
 from lmkit.errors.user_error import UserError
+from lmkit.runs import lock
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.quoting import as_value
@@ -47,6 +50,36 @@ def test_every_state_is_told_apart(sweep_of):
     begun = standings(sweep)[2]
     assert (begun.epoch, begun.valid_ppl, begun.seconds_left) == (2, 90.0, 21.0)
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
+
+
+def test_a_run_of_another_user_s_that_cannot_be_read_has_failed(sweep_of, monkeypatch):
+    sweep = sweep_of("ok", "ok")
+    real, first = RunFolder.state, sweep.manifest.points[0].run
+    for point in sweep.manifest.points:
+        sweep.run_folder(point).path.mkdir(parents=True)
+
+    def state(self):
+        if self.path.name == first:
+            raise PermissionError(13, "Permission denied", str(self.config))
+        return real(self)
+
+    monkeypatch.setattr(RunFolder, "state", state)
+    found = standings(sweep)
+    assert [each.state for each in found] == ["failed", "new"]
+    assert "Permission denied" in found[0].failure.reason
+
+
+def test_a_listing_that_fails_for_now_makes_no_run_new(sweep_of, monkeypatch):
+    sweep = sweep_of("ok")
+    folder = sweep.run_folder(sweep.manifest.points[0])
+    folder.path.mkdir(parents=True)
+    folder.config.write_text("{}\n")
+
+    def fail(path):
+        raise OSError(errno.ESTALE, "stale file handle", str(path))
+
+    monkeypatch.setattr(lock.os, "listdir", fail)
+    assert [each.state for each in standings(sweep)] == ["unfinished"]
 
 
 def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_on(sweep_of):

@@ -287,5 +287,5 @@ def cell_text(value: object) -> str:
     if not isinstance(value, int | float) or pd.isna(value):
         return DASH
     is_whole = float(value).is_integer() or abs(value) >= 9999.5
-    text = f"{value:,.0f}" if is_whole and abs(value) < 1e12 else f"{value:.4g}"
+    text = f"{value:,.0f}" if is_whole and abs(value) < 1e12 else f"{value:,.4g}"
     return text.replace("-", "−")

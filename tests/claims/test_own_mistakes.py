@@ -182,6 +182,10 @@ class Copied(Analysis):
         return Recorded(Norm(norm=1.0))
 
 
+class Head(Copied):
+    name = "head"
+
+
 class Bare(Analysis):
     name, record, title = "bare", Norm, "The norm"
 
@@ -291,11 +295,12 @@ def test_an_analysis_of_lmkits_name_or_without_its_record_is_refused(
     configs = tmp_path / "configs" / "analyses"
     configs.mkdir(parents=True)
     head = "# @package _global_\ndefaults: [/analysis, _self_]\n_target_: slips."
-    for name in ("Copied", "Bare", "Other", "Arrays"):
+    for name in ("Copied", "Head", "Bare", "Other", "Arrays"):
         has = "\nhas: true" if name == "Arrays" else ""
         (configs / f"{name.lower()}.yaml").write_text(f"{head}{name}{has}\n")
     line = ("--config-dir", "configs", f"run={three[0].path}")
     assert "Copied.name must be another: lmkit's own" in refused("copied", *line)
+    assert "Head.name must be another: columns of the table" in refused("head", *line)
     assert "measure() of bare must return Recorded, but returns Norm" in refused("bare", *line)
     assert "other must record Norm, not dict" in refused("other", *line)
     lmkit("arrays", *line)

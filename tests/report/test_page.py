@@ -1,6 +1,7 @@
 """What the page says of runs made by hand, among them ones that could be mistaken for others."""
 
 import math
+import os
 import re
 import shutil
 from html import unescape
@@ -18,6 +19,7 @@ from lmkit.cli.finetune import published_config
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen, tables
 from lmkit.report.contents import _models, make_report, measurements
+from lmkit.report.tables import cell_text
 from lmkit.results.against import against_baseline, points
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
@@ -216,6 +218,17 @@ def test_a_baseline_that_the_table_does_not_show_is_told(runs, tmp_path, make_ru
     assert "Cube (−10.00‡)" in html
     assert "‡ Compared with a baseline trained alike: Cube with 71.50." in html
     assert "‡" not in cells(html)["GSS"]
+
+
+def test_a_head_trained_otherwise_than_the_baseline_is_marked_in_the_sentence(
+    runs, tmp_path, make_run
+):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        otherwise = {"windows.batch_size": 80}
+        make_run(runs, seed, ppl + 3, transform="outside", options=otherwise)
+    html = page_of(runs, tmp_path / "out")
+    assert "+3.00†" in cells(html)["Cube"]
+    assert "Cube (+3.00†) does worse" in html
 
 
 def test_each_head_without_a_test_has_its_reason(runs, tmp_path, make_run):
@@ -562,6 +575,26 @@ def test_no_run_is_an_error_with_the_reason(runs, tmp_path):
         (run / "result.json").unlink()
     with pytest.raises(UserError, match=r"no run can be reported on: .*it has not finished"):
         page_of(runs, tmp_path / "out")
+
+
+def test_names_that_are_long_or_no_utf8_are_written(runs, tmp_path, make_run):
+    make_run(runs, 9, 91.25, trunk="長" * 100, transform="gss")
+    page_of(runs.rename(tmp_path / os.fsdecode(b"m\xe9moire")), tmp_path / "out")
+    assert b"m\xe9moire" in (tmp_path / "out/tables/runs.csv").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (12345.678, "12,346"),
+        (9999.6, "10,000"),
+        (1234.56, "1,235"),
+        (-3.0, "−3"),
+        (10**13, "1e+13"),
+    ],
+)
+def test_large_numbers_have_commas(value, text):
+    assert cell_text(value) == text
 
 
 def test_settings_whose_titles_differ_in_signs_alone_have_files_of_their_own(tmp_path, make_run):

@@ -139,6 +139,9 @@ def test_a_part_that_only_some_runs_have_is_named_where_it_lacks(tmp_path, make_
     change(run, "identity.json", lambda c: c["settings"].update(callbacks=graphs))
     make_run(tmp_path, 2, 56.0)
     assert groups_in(tmp_path) == {"Softmax (CudaGraphs)": 1, "Softmax (no cuda graphs)": 1}
+    norm = {"callbacks": {"norm": {"_target_": "mine.Norm"}}, "sources": {"mine.Norm": "1" * 64}}
+    change(run, "identity.json", lambda c: c["settings"].update(norm))
+    assert groups_in(tmp_path) == {"Softmax (Norm, source 11111111)": 1, "Softmax (no norm)": 1}
 
 
 def test_the_source_of_a_users_head_is_the_heads_and_no_training(tmp_path, make_run):
@@ -196,6 +199,17 @@ def test_settings_of_one_name_and_equal_options_are_told_apart_by_their_data(tmp
         "Penn Treebank, AWD-LSTM, min count 0, data 22222222",
         "Penn Treebank, AWD-LSTM, min count 5",
     }
+
+
+def test_a_users_corpus_read_otherwise_is_another_setting(tmp_path, make_run):
+    """Its fingerprint says nothing of an option that it has of its own."""
+    for backwards, ppl in ((False, 57.0), (True, 40.0)):
+        run = make_run(tmp_path, 1, ppl)
+        data = {"_target_": "mine.Backwards", "backwards": backwards}
+        change(run, "identity.json", lambda c, data=data: c["settings"].update(data=data))
+        run.rename(tmp_path / f"backwards-{backwards}")
+    runs, left_out = grouped(results(str(tmp_path)))
+    assert (runs["setting"].nunique(), left_out) == (2, {})
 
 
 def at_rate(root, make_run, lr, ppls, **how):

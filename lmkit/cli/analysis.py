@@ -3,14 +3,13 @@
 Each file in conf/analyses/, or in the same folder of the user's own configs, names an analysis.
 """
 
-from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
 from lmkit.analyses.base import Analysis, Record
 from lmkit.analyses.measuring import Outcomes, measure_models, measure_runs
 from lmkit.cli.command_line import CONFIGS
-from lmkit.cli.entry import entry_point, plain_config
+from lmkit.cli.entry import entry_point, plain_config, typed_options
 from lmkit.errors.user_error import UserError, first_reason, require_flag, require_threads
 from lmkit.experiment.make import make
 from lmkit.presentation.figures import figure, house_style, save
@@ -18,6 +17,7 @@ from lmkit.presentation.tables import DASH, key_values
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
 from lmkit.results.frame import SECTIONS
 from lmkit.runs.selection import select_runs
+from lmkit.sweeps.axes import option_of
 
 LISTED = 12  # of a list's values, on the terminal
 OF_RUNS = ("run", "data_root", "changed_code", "split", "checkpoint", "compared_with", "published")
@@ -66,7 +66,7 @@ def _require_one_source(runs: object, *, has_models: bool) -> None:
     """Raises UserError unless runs or models are given, with no option of the other kind."""
     if runs is None and not has_models:
         raise UserError("run is not set: give it as run=RUNS, or pretrained models as hf=MODEL")
-    typed = [each.partition("=")[0].lstrip("+") for each in HydraConfig.get().overrides.task]
+    typed = list(map(option_of, typed_options()))
     foreign = [option for option in (OF_RUNS if has_models else OPTIONS) if option in typed]
     if foreign:
         source = "hf" if has_models else "run"

@@ -59,6 +59,9 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             flags.append(value)
         if name in CHOICES and value:
             require_choice(name, value, CHOICES[name])
+    for folder in config_folders(arguments):
+        if not folder.is_dir():
+            raise UserError(f"--config-dir: {folder} is no folder")
     for folder in searched_folders(arguments):
         _require_seen(folder)
     return [*options, *flags]

@@ -90,7 +90,8 @@ def _refuse_sweep(config_name: str) -> None:
     # a reproduction passes its launcher on
     refused = (GROUP,) if config_name.startswith("reproduce") else (GROUP, "hydra/launcher")
     for word in sys.argv[1:]:
-        if word in _MULTIRUN or option_of(word) in refused:
+        is_sweep = word in _MULTIRUN or word.upper() == "HYDRA.MODE=MULTIRUN"
+        if is_sweep or option_of(word) in refused:
             raise UserError(
                 f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "
                 f"takes one configuration"
@@ -187,10 +188,17 @@ def _require_form(config: DictConfig) -> None:
                 raise UserError(f"{prefix}{name} is missing: options can be set, not removed")
 
 
+def typed_options() -> list[str]:
+    """The options of the command line, as they were typed: a `${...}` in one is not resolved."""
+    task = OmegaConf.to_container(HydraConfig.get().overrides.task, resolve=False)
+    assert isinstance(task, list)
+    return task
+
+
 def command_line(command: str) -> str:
     """The shell command that trains the run of this process, whichever checkpoints it keeps."""
     running = HydraConfig.get()
-    options = [each for each in running.overrides.task if option_of(each) != "keep"]
+    options = [each for each in typed_options() if option_of(each) != "keep"]
     return shlex.join(["lmkit", command, *config_arguments(running, command), *options])
 
 

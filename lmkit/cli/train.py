@@ -12,7 +12,14 @@ from hydra.types import RunMode
 from omegaconf import DictConfig, OmegaConf
 
 from lmkit.cli.command_line import CONFIG_DIR, config_folders, options_first, searched_folders
-from lmkit.cli.entry import command_line, composed_apart, entry_point, explained, plain_config
+from lmkit.cli.entry import (
+    command_line,
+    composed_apart,
+    entry_point,
+    explained,
+    plain_config,
+    typed_options,
+)
 from lmkit.cli.interruption import AGAIN
 from lmkit.errors.user_error import UserError, require_list
 from lmkit.experiment.run import run
@@ -54,9 +61,6 @@ def train(
     for override in overrides:
         if not isinstance(override, str) or not override:
             raise UserError(f"each of overrides must be a text such as 'seed=1', not {override!r}")
-    missing = [folder for folder in config_folders(overrides) if not folder.is_dir()]
-    if missing:
-        raise UserError(f"--config-dir: {missing[0]} is no folder")
     line = options_first(overrides)
     options = list(takewhile(lambda each: not each.startswith("-"), line))
     for override in line:
@@ -89,7 +93,8 @@ def main(config: DictConfig) -> float:
     """
     hydra = HydraConfig.get()
     plain = plain_config(config)  # before the overrides are read: it names one that has no value
-    for_sweeps = [each for each in hydra.overrides.task if option_of(each) in OF_SWEEPER]
+    options = typed_options()
+    for_sweeps = [each for each in options if option_of(each) in OF_SWEEPER]
     for_sweeps += ["dry_run=true"] if config.dry_run else []
     if hydra.mode != RunMode.MULTIRUN:  # otherwise a launcher has started this run
         for_sweeps += [o for o in hydra.overrides.hydra if option_of(o).startswith(LAUNCHERS)]
@@ -98,10 +103,10 @@ def main(config: DictConfig) -> float:
             f"{for_sweeps[0]} is for sweeps: give multirun_sweeps=NAME or --multirun; lmkit "
             f"describe shows what a single run would train"
         )
-    typed = list(map(option_of, hydra.overrides.task))
+    typed = list(map(option_of, options))
     for option in typed if "sweep.name" not in typed else []:  # a sweep may vary what reads it
         if option in _HANDED_ON and f"${{{option}}}" not in OmegaConf.to_yaml(config):
             print(f"{option} has no effect here: {_HANDED_ON[option]}", flush=True)
-    plain["name"] = name_with_head(plain["name"], hydra.overrides.task)
+    plain["name"] = name_with_head(plain["name"], options)
     plain["command"] = command_line("train")  # which trains the run again
     return float(run(plain).read_result().metrics["valid_ppl"])

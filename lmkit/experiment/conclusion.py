@@ -84,6 +84,7 @@ class Conclusion:
             path, values = final_spectrum(folder, matrix), spectrum.singular_values.cpu()
             write_spectrum(path, values.numpy(), spectrum.measures.to_dict(), check_lock)
         metrics = _metrics(trained, test, spectra["log_probs"])
+        defined.require_same_data()  # words and bytes are counted in the files
         metrics |= text_content(trained.model, trained.data, defined.source, "test", test, "test_")
         if isinstance(defined.source, ToyLanguage):
             metrics |= _truth(defined.source)

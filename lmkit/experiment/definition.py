@@ -41,6 +41,14 @@ class RunDefinition:
     budget: Budget
     accelerator: str
 
+    def require_same_data(self) -> None:
+        """Raises UserError if the data are no longer those that the identity names."""
+        if self.source.fingerprint() != self.data_sha256:
+            raise UserError(
+                f"the files of data={self.source.name} have changed since the run began: once they "
+                f"are as before, the same command goes on with it"
+            )
+
 
 def define(
     config: dict[str, Any],

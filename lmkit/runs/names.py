@@ -81,7 +81,7 @@ def name_with_head(name: str, overrides: Sequence[str]) -> str:
             return name
         is_class = option.endswith("._target_")
         part = option.removesuffix("._target_").replace(".", "/") if is_class else option
-        if part not in _PARTS:
+        if part not in _PARTS or value.startswith("{"):  # options, and no choice
             continue
         if is_class:
             by_class.add(part)

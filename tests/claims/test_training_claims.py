@@ -63,6 +63,29 @@ def test_mixtape_gives_gates_of_their_own_to_the_most_frequent_words(lmkit, run,
     assert set(chosen) >= {"a", "b", "c", "<eos>", "rare0"}
 
 
+def test_a_text_that_changes_as_a_run_trains_is_counted_in_no_result(lmkit, run, tmp_path):
+    test = "a b c\n" * 40
+    for split in ("train", "valid", "test"):
+        (tmp_path / f"{split}.txt").write_text(test)
+
+    def edit(epoch, metrics):
+        (tmp_path / "test.txt").write_text(10 * test)
+
+    options = [*without("data."), "data=text", "data.root=."]
+    with pytest.raises(UserError, match="the files of data=text have changed since the run began"):
+        package.train(options, edit)
+    (tmp_path / "test.txt").write_text(test)
+    lmkit("train", *options)
+    assert run().read_result().metrics["test_text"]["bytes"] == len(test)
+
+
+def test_what_refers_to_other_options_stays_as_it_was_typed(lmkit, run):
+    lmkit("train", *TINY, "optimizer.lr=${..sgd_lr}", "head={chunk_mb: 4}")
+    config = run().read_config()
+    assert (config["name"], config["optimizer"]["lr"], config["head"]["chunk_mb"]) == ("toy", 10, 4)
+    assert "'optimizer.lr=${..sgd_lr}'" in config["command"]
+
+
 def test_callbacks_and_loggers_of_ones_own_take_part_and_callbacks_decide_the_identity(
     lmkit, three, runs, tmp_path
 ):

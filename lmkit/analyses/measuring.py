@@ -26,6 +26,8 @@ from lmkit.runs.lock import RunLock
 if TYPE_CHECKING:  # it brings torch
     from lmkit.pretrained.loading import LoadedPretrained
 
+_ON_THE_CPU = "CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
+
 
 class Outcomes(NamedTuple):
     """What was measured, and which runs or models could not be."""
@@ -49,28 +51,41 @@ def measure_runs(
         threads: of the CPU; None: as many as the run had.
         changed_code: whether classes of the user's own may have changed since.
     """
-    from lmkit.experiment.load import load_run
-
     found = Outcomes([], {})
     for folder in runs:
-        name = folder.path.name
         try:
-            if folder.analysis.is_dir() and not os.access(folder.analysis, os.W_OK):
-                raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
-            if (before := _result(folder)) is None:  # since it was selected
-                raise UserError("it is trained further: measure it again once it has finished")
-            run = load_run(
-                folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
-            )
-            text = run.text()
-            if not text.is_own:
-                print(f"{name}: not its own text but {text.name}, {text.sha256[:8]}")
-            subject = Subject(name, folder, run.model, text, run.averaged, run=run)
-            check = partial(_require_result, folder, before)
-            found.measured.append(_stored(analysis, subject, analysis.checkpoint, {}, check))
+            found.measured.append(_of_run(analysis, folder, data_root, threads, changed_code))
         except UserError as error:
-            found.left_out[name] = str(error)
+            found.left_out[folder.path.name] = str(error)
     return found
+
+
+def _of_run(
+    analysis: Analysis,
+    folder: RunFolder,
+    data_root: str | None,
+    threads: int | None,
+    changed_code: bool,
+) -> tuple[Path, StoredRecord]:
+    from lmkit.experiment.load import load_run
+    from lmkit.measures.memory import within_gpu_memory
+
+    name = folder.path.name
+    if folder.analysis.is_dir() and not os.access(folder.analysis, os.W_OK):
+        raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
+    if (before := _result(folder)) is None:  # since it was selected
+        raise UserError("it is trained further: measure it again once it has finished")
+    with within_gpu_memory(_ON_THE_CPU):
+        run = load_run(
+            folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
+        )
+    text = run.text()
+    if not text.is_own:
+        print(f"{name}: not its own text but {text.name}, {text.sha256[:8]}")
+    subject = Subject(name, folder, run.model, text, run.averaged, run=run)
+    return _stored(
+        analysis, subject, analysis.checkpoint, {}, partial(_require_result, folder, before)
+    )
 
 
 def _result(folder: RunFolder) -> bytes | None:
@@ -91,34 +106,41 @@ def measure_models(analysis: Analysis, source: PretrainedSource, threads: int | 
 
     Raises: UserError of a single model that cannot be measured; of several they are left out.
     """
-    from lmkit.pretrained.loading import load_pretrained
-
     found = Outcomes([], {})
-    sha256 = hashlib.sha256(source.text.encode()).hexdigest()
     for checkpoint in source.checkpoints:
         try:
-            folder = source.folder(checkpoint)
-            _require_no_other_model(folder, checkpoint)  # before the weights are loaded
-            loaded = load_pretrained(
-                checkpoint, source.text, window=source.window, stride=source.stride, threads=threads
-            )
-            make_folder(folder.analysis)
-            with RunLock(folder.lock) as lock:
-                remove_leftovers(folder.path, lock.check)
-                about = _pretrained_facts(source, checkpoint, loaded, sha256)
-                _require_no_other_model(folder, checkpoint, about["pretrained"])
-                is_first = _is_first_text(analysis, folder, sha256)
-                text = Text(source.text_name, sha256, is_own=is_first)
-                subject = Subject(
-                    checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
-                )
-                name = checkpoint.revision or Path(checkpoint.place).name
-                found.measured.append(_stored(analysis, subject, name, about))
+            found.measured.append(_of_model(analysis, source, checkpoint, threads))
         except UserError as error:
             if len(source.checkpoints) == 1:
                 raise
             found.left_out[checkpoint.name] = str(error)
     return found
+
+
+def _of_model(
+    analysis: Analysis, source: PretrainedSource, checkpoint: Checkpoint, threads: int | None
+) -> tuple[Path, StoredRecord]:
+    from lmkit.measures.memory import within_gpu_memory
+    from lmkit.pretrained.loading import load_pretrained
+
+    folder = source.folder(checkpoint)
+    _require_no_other_model(folder, checkpoint)  # before the weights are loaded
+    with within_gpu_memory(_ON_THE_CPU):
+        loaded = load_pretrained(
+            checkpoint, source.text, window=source.window, stride=source.stride, threads=threads
+        )
+    make_folder(folder.analysis)
+    with RunLock(folder.lock) as lock:
+        remove_leftovers(folder.path, lock.check)
+        sha256 = hashlib.sha256(source.text.encode()).hexdigest()
+        about = _pretrained_facts(source, checkpoint, loaded, sha256)
+        _require_no_other_model(folder, checkpoint, about["pretrained"])
+        is_first = _is_first_text(analysis, folder, sha256)
+        text = Text(source.text_name, sha256, is_own=is_first)
+        subject = Subject(
+            checkpoint.name, folder, loaded.model, text, averaged=False, pretrained=loaded
+        )
+        return _stored(analysis, subject, checkpoint.revision or Path(checkpoint.place).name, about)
 
 
 def _pretrained_facts(

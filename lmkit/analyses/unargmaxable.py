@@ -50,7 +50,8 @@ class Unargmaxable(OfContexts):
         predicted_V = predicted_words(subject.model, shown, chosen.num_contexts)
         # a mixture predicts words that one softmax over its decoder may not; so may a transform of
         # a user's, which may differ from word to word
-        is_ours = type(head.transform).__module__.startswith("lmkit.")
+        parts = head.transform.modules()
+        is_ours = all(type(part).__module__.startswith("lmkit.") for part in parts)
         known_V = predicted_V & (head.mixture.num_components == 1 and is_ours)
         with progress_bar() as progress:
             task = progress.add_task(f"{subject.name}: words", total=len(known_V))

@@ -55,6 +55,8 @@ def in_one_line(
         said = _QUOTED_ONCE.sub(_QUOTED, _of_hydra(error, arguments))
         return said if takes_sweeps else said.replace(_ADVICE, "")
     first, *_ = lines = _lines(error)
+    if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which is not imported here
+        return f"{first.partition('. ')[0]}: CUDA_VISIBLE_DEVICES= in front takes the CPU"
     if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
         return " ".join(lines)
     if any(each.partition("=")[0] in _OF_HYDRA_ALONE for each in arguments):

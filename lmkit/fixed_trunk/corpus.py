@@ -2,7 +2,7 @@
 
 The contexts are those of evaluation: no dropout, averaged weights if there are any, state carried
 across windows; for a pretrained model those of overlapping windows, without a state. They are the
-input of the trunk's own decoder.
+input of the trunk's own head, before its mixture.
 
 Shapes: S steps of a column, C columns, N contexts, T window length, D size of a context.
 """

@@ -67,7 +67,9 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
             raise UserError(f"{error}; XDG_CACHE_HOME=/FOLDER keeps contexts elsewhere") from None
         try:
             with RunLock(cache.lock_of(contents.path)) as lock:
-                if _mapped(contents) is None:  # unless another process just computed them
+                if (
+                    _mapped(contents, tell=True) is None
+                ):  # unless another process just computed them
                     _write(contents, compute, lock.check)
         except LockHeld:
             with Console(stderr=True).status(
@@ -110,8 +112,8 @@ def _write(contents: Contents, compute: Compute, check_lock: Callable[[], None])
     replace_atomically(path, lambda file: write_checked(file, write), check_lock)
 
 
-def _mapped(contents: Contents) -> Tensor | None:
-    """None if there is no file, or it is damaged, which is reported, and repaired by `_write`."""
+def _mapped(contents: Contents, tell: bool = False) -> Tensor | None:
+    """None if there is no file, or it is damaged, which `tell` says, and which `_write` repairs."""
     path, stored = contents.path, _STORED_AS[contents.dtype]
     try:
         with path.open("rb") as file:
@@ -122,7 +124,8 @@ def _mapped(contents: Contents) -> Tensor | None:
     except FileNotFoundError:
         return None
     except ValueError as error:
-        print(f"{path} is damaged: {error}; its contexts are recomputed", flush=True)
+        if tell:
+            print(f"{path} is damaged: {error}; its contexts are recomputed", flush=True)
         return None
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from None

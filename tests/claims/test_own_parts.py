@@ -211,14 +211,25 @@ def test_logits_of_ones_own_have_no_gradient_shares_and_exclude_no_words(lmkit, 
     assert "mixes no softmaxes of one decoder" in refused("unargmaxable", "run=runs")
 
 
+OWN_CURVE = "_target_=tests.heads.test_head.Temperature"
+CAPPED = "head.transform._target_=lmkit.fixed_trunk.start.AfterSoftCap"
+
+
+@pytest.mark.parametrize(
+    "curve",
+    [
+        (f"head.transform.{OWN_CURVE}",),
+        (CAPPED, "+head.transform.cap=30", f"+head.transform.transform.{OWN_CURVE}"),
+    ],
+)
 def test_words_that_a_curve_of_their_own_makes_the_likeliest_are_looked_at_too(
-    lmkit, run, monkeypatch
+    lmkit, run, monkeypatch, curve
 ):
     def all_of(weight_VE, bias_V, predicted_V, advance):
         assert not predicted_V.any()
         return list(range(len(predicted_V)))
 
-    lmkit("train", *TINY, "head.transform._target_=tests.heads.test_head.Temperature")
+    lmkit("train", *TINY, *curve)
     monkeypatch.setattr("lmkit.measures.unargmaxable.unargmaxable_words", all_of)
     lmkit("unargmaxable", "run=runs")
     found = json.loads((run().analysis / "unargmaxable.json").read_text())

@@ -4,11 +4,13 @@ Shapes: N contexts, D hidden size, V vocabulary.
 """
 
 import csv
+import gc
 import hashlib
 import json
 import shutil
 import socket
 import sys
+import weakref
 from collections.abc import Callable
 from functools import cache
 from pathlib import Path
@@ -348,6 +350,28 @@ def test_one_checkpoint_that_cannot_be_read_leaves_the_others(models, here, lmki
     shown = lmkit("rank", "hf=mine/step*", f"text={models / 'text.txt'}", "contexts=50")
     assert "left out: mine@step2" in shown
     assert "mine@step1" in shown
+
+
+def test_one_model_at_a_time_is_in_memory_and_one_too_large_is_left_out(
+    models, here, lmkit, monkeypatch
+):
+    loaded = []
+
+    def load(checkpoint, *arguments, **options):
+        gc.collect()
+        assert not any(model() for model in loaded)
+        if checkpoint.place.endswith("step3"):
+            raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+        found = load_pretrained(checkpoint, *arguments, **options)
+        loaded.append(weakref.ref(found.model))
+        return found
+
+    for step in (1, 2, 3):
+        shutil.copytree(models / "gpt2", here / f"mine/step{step}")
+    monkeypatch.setattr("lmkit.pretrained.loading.load_pretrained", load)
+    shown = lmkit("rank", "hf=mine", f"text={models / 'text.txt'}", "contexts=50")
+    assert len(loaded) == 2
+    assert "left out: mine@step3: CUDA out of memory: CUDA_VISIBLE_DEVICES= in front" in shown
 
 
 def test_a_folder_is_read_without_the_network(models, monkeypatch):

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lmkit.cli.one_line import in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.measures import memory
 from lmkit.measures.memory import available_bytes, require_memory, within_gpu_memory
@@ -63,3 +64,9 @@ def test_a_full_gpu_is_one_line():
     told = pytest.raises(UserError, match=r"^CUDA out of memory: choose fewer contexts$")
     with told, within_gpu_memory("choose fewer contexts"):
         raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+
+
+def test_a_full_gpu_is_one_line_wherever_a_command_is():
+    error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
+    told = "CUDA out of memory: CUDA_VISIBLE_DEVICES= in front takes the CPU"
+    assert in_one_line(error, []) == told

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from lmkit.data.corpus import Corpus
+from lmkit.data.corpus import Corpus, Splits
 from lmkit.errors.user_error import (
     UserError,
     parameters,
@@ -40,6 +40,12 @@ class RunDefinition:
     folder: RunFolder
     budget: Budget
     accelerator: str
+
+    def loaded(self) -> Splits[Any]:
+        """The data. Raises: UserError as `Corpus.loaded` and `require_same_data`."""
+        splits = self.source.loaded()
+        self.require_same_data()
+        return splits
 
     def require_same_data(self) -> None:
         """Raises UserError if the data are no longer those that the identity names."""

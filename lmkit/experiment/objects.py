@@ -77,8 +77,7 @@ def make_objects(
     switch = AsgdSwitch(make(config["trigger"], "trigger", Trigger))
     conclusion = make(config["conclusion"], "conclusion", Conclusion)
     try_loggers(config)
-    corpus = defined.source.loaded()
-    defined.require_same_data()
+    corpus = defined.loaded()
     data = make_data(config, corpus)
     data.train_batches, data.eval_batches("valid"), data.eval_batches("test")  # may refuse
     pl.seed_everything(config["seed"], verbose=False)

@@ -15,7 +15,6 @@ from lmkit.experiment.make import make
 from lmkit.presentation.figures import figure, house_style, save
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
-from lmkit.results.frame import SECTIONS
 from lmkit.runs.selection import select_runs
 from lmkit.sweeps.axes import option_of
 
@@ -41,17 +40,8 @@ def run_analysis(name: str) -> None:
         if not has_models:
             selected = select_runs("run", runs)  # before torch is imported, which takes seconds
         analysis = make(options, "", Analysis)
-        is_own = not type(analysis).__module__.startswith("lmkit.")
-        if is_own and (CONFIGS / "analyses" / f"{analysis.name}.yaml").exists():
-            raise UserError(
-                f"{type(analysis).__name__}.name must be another: lmkit's own analysis is "
-                f"called {analysis.name}"
-            )
-        if is_own and analysis.name in {*SECTIONS, "data", "cost", "code", "rank"}:
-            raise UserError(
-                f"{type(analysis).__name__}.name must be another: columns of the table of runs "
-                f"begin with {analysis.name}, too"
-            )
+        if not type(analysis).__module__.startswith("lmkit."):
+            _require_own_name(analysis)
         if has_models:
             outcomes = measure_models(analysis, PretrainedSource(**pretrained), how["threads"])
         else:
@@ -60,6 +50,17 @@ def run_analysis(name: str) -> None:
         show(analysis, outcomes, "model" if has_models else "run")
 
     main()
+
+
+def _require_own_name(analysis: Analysis) -> None:
+    """Raises UserError for a user's analysis whose name is that of something else."""
+    from lmkit.results.frame import SECTIONS  # brings pandas
+
+    refused = f"{type(analysis).__name__}.name must be another"
+    if (CONFIGS / "analyses" / f"{analysis.name}.yaml").exists():
+        raise UserError(f"{refused}: lmkit's own analysis is called {analysis.name}")
+    if analysis.name in (*SECTIONS, "data", "cost", "code"):
+        raise UserError(f"{refused}: columns of the table of runs begin with {analysis.name}, too")
 
 
 def _require_one_source(runs: object, *, has_models: bool) -> None:

@@ -38,8 +38,8 @@ usage: lmkit COMMAND [option=value ...]      lmkit COMMAND --help lists a comman
 def main() -> None:
     """Runs the subcommand that `sys.argv` names, and shuts down cleanly on a signal."""
     if "OMP_WAIT_POLICY" not in os.environ:
-        # threads that wait for another, whose core other work has, take one from it: wait less
-        # long in a loop, before PyTorch is imported (tests/benchmarks/RESULTS.md)
+        # read when PyTorch is imported: a thread that waits in a loop keeps a core from the thread
+        # for which it waits, where other work has cores, too (tests/benchmarks/RESULTS.md)
         os.environ.setdefault("GOMP_SPINCOUNT", "10000")
     gc.set_threshold(50_000, 20, 20)  # imports make objects by the million, and no garbage
     open_outputs()

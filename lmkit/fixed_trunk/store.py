@@ -67,9 +67,8 @@ def stored_contexts(contents: Contents, compute: Compute) -> Tensor:
             raise UserError(f"{error}; XDG_CACHE_HOME=/FOLDER keeps contexts elsewhere") from None
         try:
             with RunLock(cache.lock_of(contents.path)) as lock:
-                if (
-                    _mapped(contents, tell=True) is None
-                ):  # unless another process just computed them
+                # unless another process just computed them
+                if _mapped(contents, tell=True) is None:
                     _write(contents, compute, lock.check)
         except LockHeld:
             with Console(stderr=True).status(

@@ -59,9 +59,6 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             flags.append(value)
         if name in CHOICES and value:
             require_choice(name, value, CHOICES[name])
-    for folder in config_folders(arguments):
-        if not folder.is_dir():
-            raise UserError(f"--config-dir: {folder} is no folder")
     for folder in searched_folders(arguments):
         _require_seen(folder)
     return [*options, *flags]
@@ -86,12 +83,14 @@ def _readable(argument: str) -> str:
 
 
 def config_folders(arguments: Sequence[str]) -> list[Path]:
-    """The folders that `--config-dir` adds."""
+    """The folders that `--config-dir` adds. Raises: UserError for one that is not there."""
     folders = []
     for argument, following in pairwise([*arguments, ""]):
         flag, _, value = argument.partition("=")
         if flag in CONFIG_DIR:
             folders.append(Path(os.path.expanduser(value or following)))
+            if not folders[-1].is_dir():
+                raise UserError(f"--config-dir: {folders[-1]} is no folder")
     return folders
 
 

@@ -20,6 +20,7 @@ after the check.
 
 from __future__ import annotations
 
+import glob
 import logging
 import os
 import stat
@@ -156,10 +157,12 @@ class RunLock:
                     # this process was suspended and presumed dead, and its record removed as litter
 
     def _disown(self, token: str) -> None:
-        """Removes the lock if it was made although a server's reply, or a signal, said no."""
-        with suppress(OSError, UserError):
-            if _token_at(self.path) == token:
-                self.path.unlink()
+        """Removes the lock, and rights to replace others, that were made although a server's reply,
+        or a signal, said no."""
+        for file in (self.path, *self.path.parent.glob(f"{glob.escape(self.path.name)}.*")):
+            with suppress(OSError, UserError):
+                if _token_at(file) == token:
+                    file.unlink()
 
     def release(self) -> None:
         """Releases the lock; does nothing if it is lost or was never held."""

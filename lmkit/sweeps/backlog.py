@@ -104,8 +104,8 @@ class Backlog:
         return False
 
     def unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
-        """Looks again later at what a file server cannot read or write for now; gives up what is
-        damaged, or another user's.
+        """Looks again later at what a file server cannot read or write for now. Gives up what is
+        damaged, and for this process alone what it has no right to.
 
         Raises: any other OSError; UserError when it cannot be recorded.
         """
@@ -121,8 +121,9 @@ class Backlog:
         else:  # the other points are trained
             failure = self._sweep.failure(point)
             if failure is None or not self._sweep.is_given_up(failure):
-                damaged = Failure(str(error), [], repeats=True)
-                failure = self._sweep.record_failure(point, damaged)
+                failure = Failure(str(error), [], repeats=True)
+                if not isinstance(error, PermissionError):
+                    failure = self._sweep.record_failure(point, failure)
             self._give_up(point, failure)
 
     def refused(self, waiting: Waiting) -> None:

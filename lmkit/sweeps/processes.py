@@ -104,6 +104,7 @@ class _Processes:
             try:
                 self._spawn(waiting)
             except (UserError, OSError) as error:
+                self.sweep.release(waiting.point)
                 self.backlog.unreadable(waiting, error)
 
     def collect(self) -> None:
@@ -115,6 +116,7 @@ class _Processes:
                 try:
                     self._ended(run)
                 except (UserError, OSError) as error:
+                    self.sweep.release(run.waiting.point)
                     self.backlog.unreadable(run.waiting, error)
 
     def renew(self) -> None:

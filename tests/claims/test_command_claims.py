@@ -280,9 +280,10 @@ def test_home_stands_for_its_folder(refused, monkeypatch, tmp_path):
     assert f"not a sweep in {tmp_path}/no runs" in refused(
         "sweep", "status", "x", "runs_dir=~/no runs"
     )
+    (tmp_path / "my").mkdir()
+    assert config_folders(["--config-dir=~/my"]) == [tmp_path / "my"]
     assert options_first(["--config-dir=~/my"]) == [f"--config-dir={tmp_path}/my"]
     assert options_first(["--config-dir", "~/my"]) == ["--config-dir", f"{tmp_path}/my"]
-    assert config_folders(["--config-dir=~/my"]) == [tmp_path / "my"]
     monkeypatch.setenv("LMKIT_DATA", "~/penn.txt")
     (tmp_path / "penn.txt").touch()
     assert "penn.txt is a file" in refused("download", "penn")

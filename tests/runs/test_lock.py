@@ -303,7 +303,14 @@ def test_interrupted_as_it_is_taken_it_is_given_back(path, monkeypatch):
     assert not list(path.parent.iterdir())
 
 
-def test_a_lost_reply_leaves_no_lock_of_a_living_process(path, monkeypatch):
+@pytest.mark.parametrize("is_of_the_dead", [False, True])
+def test_a_lost_reply_leaves_no_lock_of_a_living_process(path, monkeypatch, is_of_the_dead):
+    """As the lock is made, or the right to replace a dead holder."""
+    if is_of_the_dead:
+        pid = start_holder(path)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
     def link(source: Path, target: Path) -> None:
         real(source, target)
         monkeypatch.undo()
@@ -313,7 +320,7 @@ def test_a_lost_reply_leaves_no_lock_of_a_living_process(path, monkeypatch):
     monkeypatch.setattr(os, "link", link)
     with pytest.raises(UserError, match="Input/output error"):
         RunLock(path).acquire()
-    assert not path.exists()
+    assert len(list(path.parent.iterdir())) == is_of_the_dead
     with RunLock(path) as lock:
         assert lock.holds()
 

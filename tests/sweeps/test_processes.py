@@ -102,12 +102,30 @@ def test_an_earlier_failure_is_not_why_a_point_is_given_up(sweep_of, attempts, m
     sweep.record_failure(point, Failure("killed by SIGKILL", [], repeats=False))
 
     def refuse(*_):
-        raise PermissionError(errno.EACCES, "Permission denied", "its claim")
+        raise UserError("its claim is damaged")
 
     monkeypatch.setattr(SweepFolder, "claim", refuse)
     given_up = run_points(sweep, [point], [{}], said.append)
     assert (given_up, states(sweep)) == ({point.run}, ["failed"])
-    assert said == ["[1/1] failed ([Errno 13] Permission denied: 'its claim'): 0 ok"]
+    assert said == ["[1/1] failed (its claim is damaged): 0 ok"]
+
+
+@pytest.mark.parametrize(
+    ("place", "name"), [(SweepFolder, "claim"), (processes, "make_folder"), (Backlog, "finished")]
+)
+def test_what_one_process_has_no_right_to_is_left_to_others(sweep_of, monkeypatch, place, name):
+    sweep, said = sweep_of("ok"), []
+    (point,) = sweep.manifest.points
+
+    def refuse(*_):
+        raise PermissionError(errno.EACCES, "Permission denied", "a file")
+
+    with monkeypatch.context() as within:
+        within.setattr(place, name, refuse)
+        assert run_points(sweep, [point], [{}], said.append) == {point.run}
+    assert said == ["[1/1] failed ([Errno 13] Permission denied: 'a file'): 0 ok"]
+    assert not list((sweep.path / "failures").iterdir())
+    assert run_points(sweep, [point], [{}], said.append) == set()
 
 
 def test_what_can_never_be_read_is_given_up(sweep_of, attempts, monkeypatch):

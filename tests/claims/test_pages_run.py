@@ -36,7 +36,7 @@ NOT_RUN = {
     "lmkit runs 'runs state:unfinished'": "all here have finished: test_results.py has others",
     "nvidia-cuda-mps-control ": "needs a GPU",
     "echo quit | nvidia-cuda-mps-control": "likewise",
-    "lmkit train multirun_sweeps=gss_grid_penn hydra/launcher=packed ": "needs a GPU, likewise",
+    'lmkit train multirun_sweeps=gss_grid_penn "callbacks=': "needs a GPU, likewise",
     "tensorboard ": "serves until it is stopped",
     "mlflow ": "likewise",
     "srun ": "needs SLURM: tests/slurm runs it",

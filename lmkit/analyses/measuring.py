@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lmkit.analyses.base import Analysis, Recorded, StoredRecord, Subject
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import ON_THE_CPU, UserError
 from lmkit.pretrained.source import READER_VERSION, Checkpoint, PretrainedSource, files_sha256
 from lmkit.runs import analysis_files
 from lmkit.runs.analysis_files import Text, analyses_in
@@ -25,8 +25,6 @@ from lmkit.runs.lock import RunLock
 
 if TYPE_CHECKING:  # it brings torch
     from lmkit.pretrained.loading import LoadedPretrained
-
-_ON_THE_CPU = "CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
 
 
 class Outcomes(NamedTuple):
@@ -75,7 +73,7 @@ def _of_run(
         raise UserError(f"{folder.analysis} cannot be written: the result would be lost")
     if (before := _result(folder)) is None:  # since it was selected
         raise UserError("it is trained further: measure it again once it has finished")
-    with within_gpu_memory(_ON_THE_CPU):
+    with within_gpu_memory(ON_THE_CPU):
         run = load_run(
             folder.path, analysis.checkpoint, data_root, threads, with_changed_code=changed_code
         )
@@ -125,7 +123,7 @@ def _of_model(
 
     folder = source.folder(checkpoint)
     _require_no_other_model(folder, checkpoint)  # before the weights are loaded
-    with within_gpu_memory(_ON_THE_CPU):
+    with within_gpu_memory(ON_THE_CPU):
         loaded = load_pretrained(
             checkpoint, source.text, window=source.window, stride=source.stride, threads=threads
         )

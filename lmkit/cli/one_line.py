@@ -21,7 +21,7 @@ from omegaconf.errors import (
 )
 
 from lmkit.cli.command_line import CONFIGS, searched_folders
-from lmkit.errors.user_error import did_you_mean
+from lmkit.errors.user_error import ON_THE_CPU, did_you_mean
 from lmkit.experiment.make import not_made
 from lmkit.sweeps.axes import option_of, read
 
@@ -56,7 +56,7 @@ def in_one_line(
         return said if takes_sweeps else said.replace(_ADVICE, "")
     first, *_ = lines = _lines(error)
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which is not imported here
-        return f"{first.partition('. ')[0]}: CUDA_VISIBLE_DEVICES= in front takes the CPU"
+        return f"{first.partition('. ')[0]}: {ON_THE_CPU}"
     if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
         return " ".join(lines)
     if any(each.partition("=")[0] in _OF_HYDRA_ALONE for each in arguments):

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
+ON_THE_CPU = "CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
 MAY_PASS = 74  # exit status where a file server or a disk failed for now: EX_IOERR
 _PASSING = frozenset(
     {

@@ -278,7 +278,7 @@ class Locks:
         self._now_s = server_time_s(runs_dir)
 
     def may_be(self, name: str) -> bool:
-        """Whether there may be a file, or another run, of that name in the folder."""
+        """Whether the folder may hold a file of that name."""
         return self._names is None or name in self._names
 
     def is_held(self, lock: Path) -> bool:

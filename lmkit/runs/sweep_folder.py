@@ -139,7 +139,7 @@ class SweepFolder:
 
     def save(self, adds: bool = False) -> None:
         """Writes the manifest, replacing that of an earlier command. Forgets the failures of its
-        points, and the claims of processes that have died.
+        points, and the claims and temporary files of processes that have died.
 
         Args:
             adds: keep the other points of the manifest that is there, of earlier batches.

@@ -78,7 +78,7 @@ class Backlog:
                     self._pause_s = LOOK_AGAIN_S
                     return waiting
             except (UserError, OSError) as error:
-                self.unreadable(waiting, error)
+                self._unreadable(waiting, error)
         return None
 
     def _claimed(self, waiting: Waiting, locks: Locks) -> bool:
@@ -103,11 +103,17 @@ class Backlog:
         self._sweep.release(waiting.point)  # it ended just before it was claimed
         return False
 
-    def unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
+    def given_back(self, waiting: Waiting, error: UserError | OSError) -> None:
+        """Keeps or ends a point that was taken, and that could not be started or ended for `error`.
+
+        Raises: any OSError that cannot pass; UserError when the failure cannot be recorded.
+        """
+        self._sweep.release(waiting.point)
+        self._unreadable(waiting, error)
+
+    def _unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
         """Looks again later at what a file server cannot read or write for now. Gives up what is
         damaged, and for this process alone what it has no right to.
-
-        Raises: any other OSError; UserError when it cannot be recorded.
         """
         point, waiting.unread = waiting.point, waiting.unread + 1
         if may_pass(error) and waiting.unread < MOST_UNREAD:

@@ -104,8 +104,7 @@ class _Processes:
             try:
                 self._spawn(waiting)
             except (UserError, OSError) as error:
-                self.sweep.release(waiting.point)
-                self.backlog.unreadable(waiting, error)
+                self.backlog.given_back(waiting, error)
 
     def collect(self) -> None:
         """Handles the processes that have ended."""
@@ -116,8 +115,7 @@ class _Processes:
                 try:
                     self._ended(run)
                 except (UserError, OSError) as error:
-                    self.sweep.release(run.waiting.point)
-                    self.backlog.unreadable(run.waiting, error)
+                    self.backlog.given_back(run.waiting, error)
 
     def renew(self) -> None:
         """Renews the claims of the points that are trained here."""

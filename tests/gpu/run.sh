@@ -4,7 +4,7 @@
 #
 #   tests/gpu/run.sh                                   the tests; words are pytest's
 #   tests/gpu/run.sh bench penn_softmax penn_mos --graphs    words of tests/benchmarks/bench_step.py
-#   tests/gpu/run.sh lmkit train experiment=penn_softmax logger=csv data.root=FOLDER    any command of lmkit
+#   tests/gpu/run.sh lmkit train experiment=penn_softmax logger=csv data.root=FOLDER    any command
 #
 # WORK is the folder for all that is written (/tmp/lmkit-gpu), WHEELS one of packages that the machine
 # lacks (.wheels of the checkout; tests/gpu/wheels.sh collects them where there is a network).

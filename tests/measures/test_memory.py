@@ -68,5 +68,5 @@ def test_a_full_gpu_is_one_line():
 
 def test_a_full_gpu_is_one_line_wherever_a_command_is():
     error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
-    told = "CUDA out of memory: CUDA_VISIBLE_DEVICES= in front takes the CPU"
+    told = "CUDA out of memory: CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
     assert in_one_line(error, []) == told

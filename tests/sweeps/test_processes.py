@@ -96,7 +96,7 @@ def test_a_failed_attempt_that_cannot_be_counted_now_is_no_end(sweep_of, attempt
     assert said[0].endswith("looking again later")
 
 
-def test_an_earlier_failure_is_not_why_a_point_is_given_up(sweep_of, attempts, monkeypatch):
+def test_an_earlier_failure_is_not_why_a_point_is_given_up(sweep_of, monkeypatch):
     sweep, said = sweep_of("ok"), []
     (point,) = sweep.manifest.points
     sweep.record_failure(point, Failure("killed by SIGKILL", [], repeats=False))

@@ -110,6 +110,8 @@ class Predictions(Analysis):
 
     def lines(self, record: PredictionsRecord) -> list[str]:
         lines = [_line(each) for each in record.contexts[:SHOWN]]
+        if (more := len(record.contexts) - SHOWN) > 0:
+            lines.append(f"and {more:,} more, in the file")
         for title, margins in (("better", record.better), ("worse", record.worse)):
             if margins:
                 lines.append(f"where it is {title} than {record.compared_with}:")

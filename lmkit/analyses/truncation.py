@@ -26,8 +26,7 @@ class Truncations(Record):
     bound: int = Field(title="rank of a softmax")
     divergence_at_bound: float = Field(title="KL at that rank, nats")  # nats a context
     perplexity_at_bound: float
-    # the first with a divergence of at most `ENOUGH`
-    rank_enough: int = Field(title=f"rank for a KL of {ENOUGH:g}")
+    rank_enough: int = Field(title=f"first rank tried with a KL of at most {ENOUGH:g}")
     ranks: list[int]
     divergence: list[float]  # KL(P || P_k), nats a context
     perplexity: list[float]  # of the words that follow; of the last rank the model's own

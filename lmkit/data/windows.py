@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,36 +29,24 @@ FEWER_COLUMNS = (
 )
 
 
-class Batch(Protocol):
-    """What training needs of a batch, a named tuple."""
+@dataclass
+class Batch:
+    """What training and evaluation need of a batch."""
 
-    @property
-    def targets_TB(self) -> torch.Tensor:  # noqa: N802
-        """Word indices, int64."""
+    inputs_TB: torch.Tensor  # int64; or contexts (T, B, D) where the trunk is a fixed one
+    targets_TB: torch.Tensor  # int64, the words one step on
+    # The length by which the lr may be scaled: of a window the one that was drawn for it. At the
+    # end of the columns T is shorter.
+    sampled_length: int
+    index: int  # of the batch in its epoch, from 0
+    epoch: int  # from 1; evaluation batches have 0
+    is_last: bool  # of its epoch
+    epoch_share: float  # of its epoch that is over once it has been trained on; in evaluation 0
 
     @property
     def num_targets(self) -> int:
         """Predicted tokens."""
-
-    @property
-    def sampled_length(self) -> int:
-        """The length by which the lr may be scaled."""
-
-    @property
-    def index(self) -> int:
-        """Of the batch in its epoch, from 0."""
-
-    @property
-    def epoch(self) -> int:
-        """From 1; evaluation batches have 0."""
-
-    @property
-    def is_last(self) -> bool:
-        """Whether it is the last of its epoch."""
-
-    @property
-    def epoch_share(self) -> float:
-        """How much of its epoch is over once it has been trained on, in (0, 1]; in evaluation 0."""
+        return self.targets_TB.numel()
 
 
 class EvalBatches(Protocol):
@@ -130,22 +119,8 @@ class EpochBatches(ABC):
         return self._epoch + 1, 0
 
 
-class Window(NamedTuple):
-    """One window: a `Batch` of the training or evaluation loop."""
-
-    inputs_TB: torch.Tensor  # int64; or contexts (T, B, D) where the trunk is a fixed one
-    targets_TB: torch.Tensor  # int64, the words one step on
-    # The length drawn for this window, which scales the lr. At the end of the columns T is shorter.
-    sampled_length: int
-    index: int  # type: ignore[assignment]  # no tuple.index
-    epoch: int
-    is_last: bool
-    epoch_share: float  # in tokens
-
-    @property
-    def num_targets(self) -> int:
-        """Predicted tokens."""
-        return self.targets_TB.numel()
+class Window(Batch):
+    """One window of a text."""
 
 
 class Columns(NamedTuple):

@@ -7,7 +7,6 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -16,28 +15,30 @@ from torch import Tensor
 from lmkit.data.datamodule import DataModule
 from lmkit.data.random_stream import random_stream
 from lmkit.data.text_files import SPLITS
-from lmkit.data.windows import EpochBatches
+from lmkit.data.windows import Batch, EpochBatches
 from lmkit.dialogue.corpus import EOS_ID, DialogueSplits, Utterances
 from lmkit.errors.user_error import require_choice, require_count
 
 POOL = 100  # batches that are sorted by length together
 
 
-class PairBatch(NamedTuple):
-    """A `Batch` of pairs; whatever lies behind the end of a context or a response is padding."""
+@dataclass
+class PairBatch(Batch):
+    """Of pairs; whatever lies behind the end of a context or a response is padding.
+
+    Inputs are <eos> and then all targets but the last; targets have <eos> at their end.
+    """
 
     context_SB: Tensor  # int64; each turn ends with <eos>
     responder_SB: Tensor  # int64, 1 for words of the one who responds, else 0
     context_lengths_B: Tensor  # int64
-    inputs_TB: Tensor  # int64, <eos> and then all targets but the last
-    targets_TB: Tensor  # int64, <eos> at the end
     is_word_TB: Tensor  # bool, False for padding
-    num_targets: int  # N
-    sampled_length: int  # T
-    index: int  # type: ignore[assignment]  # no tuple.index
-    epoch: int
-    is_last: bool
-    epoch_share: float  # in batches
+    num_words: int  # N
+
+    @property
+    def num_targets(self) -> int:
+        """N: predicted words, not padding."""
+        return self.num_words
 
 
 class Pairs:
@@ -96,18 +97,18 @@ class Pairs:
         lengths_B = torch.tensor([len(response) for response in responses])
         steps_T1 = torch.arange(len(targets_TB)).unsqueeze(1)
         return PairBatch(
-            _padded(contexts),
-            _padded(responder),
-            torch.tensor([len(context) for context in contexts]),
             inputs_TB,
             targets_TB,
-            steps_T1 < lengths_B,
-            int(lengths_B.sum()),
             len(targets_TB),
             index,
             epoch,
             is_last,
             epoch_share,
+            _padded(contexts),
+            _padded(responder),
+            torch.tensor([len(context) for context in contexts]),
+            steps_T1 < lengths_B,
+            int(lengths_B.sum()),
         )
 
 

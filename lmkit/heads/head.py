@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 from torch.nn import functional as F
 
 from lmkit.errors.user_error import UserError, require_count, require_positive
@@ -63,7 +64,7 @@ class HeadParts:
         self._require_shape()
 
     def _require_shape(self) -> None:
-        """Raises UserError unless the transform keeps the shape and the dtype of logits."""
+        """Raises UserError unless the transform keeps the shape of logits, at float32 or finer."""
         logits_nV = torch.zeros(3, len(self.word_counts_V), device=self.word_counts_V.device)
         if logits_nV.is_meta:
             return  # a transform of the user's own need not work without values
@@ -302,7 +303,9 @@ class Head(nn.Module):
         """Each target's negative log-likelihood (T, B), nats, without gradient."""
         targets = torch.split(targets_TB.reshape(-1), self._rows())
         chunks = zip(self._input_chunks(hidden_TBD), targets, strict=True)
-        return torch.cat([self(*chunk) for chunk in chunks]).view_as(targets_TB)
+        weights = self.formula_weights()
+        nlls = [functional_call(self, weights, chunk) for chunk in chunks]
+        return torch.cat(nlls).view_as(targets_TB)
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:
         """Rows (N, V) of log P, in nats."""

@@ -5,6 +5,7 @@ Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocab
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, NamedTuple, TypeVar
 
 import torch
@@ -25,13 +26,13 @@ class HeadInput(NamedTuple):
 
 
 def to_device(batch: AnyBatch, device: torch.device) -> AnyBatch:
-    """The batch, a named tuple, with its tensors on `device`."""
-    parts: tuple[Any, ...] = tuple(batch)  # type: ignore[arg-type]  # a protocol is not a tuple
-    moved = [
-        part.to(device, non_blocking=device.type == "cuda") if isinstance(part, Tensor) else part
-        for part in parts
-    ]
-    return type(batch)(*moved)
+    """The batch with its tensors on `device`."""
+    moved: dict[str, Any] = {
+        name: part.to(device, non_blocking=device.type == "cuda")
+        for name, part in vars(batch).items()
+        if isinstance(part, Tensor)
+    }
+    return replace(batch, **moved)
 
 
 @contextmanager

@@ -71,7 +71,7 @@ def with_bar(
         task = progress.add_task(f"{name}: contexts", total=contexts)
         for batch in batches:
             left = progress.tasks[task].remaining or 0
-            progress.advance(task, min(batch.targets_TB.numel(), left))
+            progress.advance(task, min(batch.num_targets, left))
             if progress.finished:
                 progress.update(task, description=f"{name}: {then}")
             if tell is not None and time.monotonic() - told_at >= LINES_S:

@@ -153,4 +153,6 @@ def _press_rank(matrix_NV: Tensor, tolerance: float) -> int:
 
 def _rank(separated: Separated, tolerance: float) -> int:
     limit = tolerance * float(separated.top_C[0])
-    return int((separated.top_C > limit).sum()) + count_above(separated.rest_NV, limit)
+    count = int((separated.top_C > limit).sum()) + count_above(separated.rest_NV, limit)
+    num_contexts, num_words = separated.rest_NV.shape
+    return min(count, num_contexts, num_words)  # roundings may pass the limit in place of the top

@@ -1,7 +1,7 @@
 """At most one process trains a run: a lock that no dead process keeps.
 
 The lock is a file that only one process can make. It names its holder (`Holder`), and its
-modification time is the holder's last heartbeat. That time is compared with the time of a file
+modification time is the holder's last heartbeat. That time is compared with that of its folder,
 stamped just now: the file server sets both, so that no two machines' clocks are ever compared. The
 server's clock may jump, though. So a holder on another machine that seems silent is watched: it is
 presumed dead if it gives no heartbeat for as long again by the watcher's monotonic clock.
@@ -38,7 +38,6 @@ STALE_AFTER_S = 180.0
 HELD = 69  # exit status of a command whose run another process trains or has taken over
 _HEARTBEATS = 12  # per `stale_after_s`
 _DAMAGED = "damaged"
-_PROBE = ".clock."  # the names of files that ask the server for the time begin so
 
 log = logging.getLogger(__name__)
 
@@ -204,7 +203,6 @@ class RunLock:
         """Removes files beside the lock that processes killed while taking it left."""
         litter = (f"{self.path.name}.", f".{self.path.name}.")
         with suppress(OSError, UserError):  # gone already, another user's, or no file: no harm
-            remove_probes(self.path.parent)
             now_s = heartbeat.beat()
             for other in self.path.parent.iterdir():
                 if other.name.startswith(litter):
@@ -231,7 +229,7 @@ def look_at(
     Args:
         path: the lock file.
         now_s: the time by `server_time_s`, to be read once for many locks in a folder. None: read
-            here, or from this machine's clock where no file can be made.
+            here.
         stale_after_s: as set by the holder.
         me: who asks; None: this process.
     """
@@ -288,28 +286,12 @@ class Locks:
 
 def server_time_s(folder: Path) -> float:
     """Now, in seconds since 1970, by the clock that stamps the files in `folder`; by this machine's
-    where no file can be made there.
+    where nothing may be written there.
     """
-    probe = folder / f"{_PROBE}{os.urandom(8).hex()}.tmp"
-    try:
-        with probe.open("xb") as file:
-            return os.fstat(file.fileno()).st_mtime
-    except OSError:
-        return time.time()
-    finally:
-        with suppress(OSError):
-            probe.unlink(missing_ok=True)
-
-
-def remove_probes(folder: Path) -> None:
-    """Removes what processes left that were killed while they asked for the server's time.
-
-    One that is asking holds its file open, and no longer needs its name.
-
-    Raises: OSError when one cannot be removed.
-    """
-    for probe in folder.glob(f"{_PROBE}*"):
-        probe.unlink(missing_ok=True)
+    with suppress(OSError):
+        os.utime(folder)  # without a time: the server's now
+        return folder.stat().st_mtime
+    return time.time()
 
 
 def _take(path: Path, record: Path, heartbeat: Heartbeat, me: Holder, stale_after_s: float) -> None:

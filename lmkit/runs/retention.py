@@ -12,7 +12,7 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import leftovers, remove_each, remove_unless_lost
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, remove_probes, server_time_s
+from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, server_time_s
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.quoting import as_value
 
@@ -66,7 +66,6 @@ def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
     if not finished:
         return
     try:
-        remove_probes(finished[0][0].path.parent)
         beside = locks_beside(finished[0][0])
     except OSError as error:
         log.warning("left as it is: %s", error)

@@ -30,7 +30,7 @@ class CosineAccumulator:
         self.num_vectors += len(vectors_NE)
 
     def mean(self) -> float | None:
-        """The mean over all pairs of different vectors, in [-1, 1]; None of fewer than two."""
+        """The mean over all pairs of different vectors; None of fewer than two."""
         if self._sum_E is None or self.num_vectors < 2:
             return None
         pairs = float(self._sum_E @ self._sum_E) - self._num_directions

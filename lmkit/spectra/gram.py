@@ -20,7 +20,6 @@ from lmkit.errors.user_error import UserError
 # Columns a panel. Smaller panels compute less in vain, until the products become slow.
 PANEL_CPU = 512
 PANEL_GPU = 2048
-COLUMNS = 4096  # at a time, where the rows' products are summed
 
 
 class GramAccumulator:
@@ -123,8 +122,7 @@ def smaller_gram(
         rows_NV[seen : seen + len(rows_nV)] = rows_nV
         seen += len(rows_nV)
     if rows_NV is not None:
-        for columns_NV in torch.split(rows_NV, COLUMNS, dim=1):
-            gram.add(columns_NV.T)
+        gram.add(rows_NV.T)
     return gram, rows_NV
 
 

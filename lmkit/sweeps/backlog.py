@@ -7,15 +7,18 @@ a sweep. One that finds nothing to train looks at a few of the points that other
 processes may die, and looks less and less often while nothing changes.
 """
 
+import os
 import random
+import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from lmkit.errors.user_error import UserError, may_pass
-from lmkit.runs.holder import this_process
+from lmkit.runs.holder import Holder, this_process
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -50,8 +53,9 @@ class Backlog:
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
         self._sweep, self._say, self._total = sweep, say, len(points)
-        self._me = this_process()
-        self.given_up: set[str] = set()  # runs of points that failed here or elsewhere
+        self._me = _claimant(os.getpid(), threading.get_ident())
+        # by run, of points that failed here or elsewhere; without an attempt: here alone
+        self.given_up: dict[str, Failure] = {}
         self._free = [self._waiting(point) for point in points]  # as far as is known
         self._held: list[Waiting] = []  # by other processes, when last seen
         self._num_ended = 0
@@ -127,7 +131,7 @@ class Backlog:
         else:  # the other points are trained
             failure = self._sweep.failure(point)
             if failure is None or not self._sweep.is_given_up(failure):
-                failure = Failure(str(error), [], repeats=True)
+                failure = Failure(str(error), [], repeats=True, attempts=0)
                 if not isinstance(error, PermissionError):
                     failure = self._sweep.record_failure(point, failure)
             self._give_up(point, failure)
@@ -207,7 +211,7 @@ class Backlog:
         return Waiting(point, self._sweep.run_folder(point).lock)
 
     def _give_up(self, point: Point, failure: Failure) -> None:
-        self.given_up.add(point.run)
+        self.given_up[point.run] = failure
         self._end(point, f"failed ({failure.reason})")
 
     def _end(self, point: Point, how: str) -> None:
@@ -215,3 +219,10 @@ class Backlog:
         self._num_ended += 1
         if how:
             self._say(f"[{self._num_ended}/{self._total}] {how}: {point.label}")
+
+
+@cache
+def _claimant(pid: int, thread: int) -> Holder:
+    """This process, by the same token as long as it lives: a claim that it could not remove is its
+    own in a later backlog, too."""
+    return this_process()

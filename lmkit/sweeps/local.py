@@ -15,7 +15,7 @@ from rich.progress import Progress, TaskID
 from lmkit.errors.user_error import UserError, require_count, require_list
 from lmkit.presentation.progress import progress_bar
 from lmkit.runs.quoting import typed
-from lmkit.runs.sweep_folder import Point, SweepFolder
+from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.backlog import Say
 from lmkit.sweeps.processes import Environment, run_points
@@ -82,8 +82,8 @@ class Workers:
 
 def train_here(
     sweep: SweepFolder, points: Sequence[Point], environments: Sequence[Environment]
-) -> set[str]:
-    """Trains points under bars, and says as each ends. Returns: the runs that were given up."""
+) -> dict[str, Failure]:
+    """Trains points under bars, and says as each ends. Returns: as `run_points`."""
     with bars(tables.console(), sweep, points) as say:
         return run_points(sweep, points, environments, say)
 

@@ -143,6 +143,8 @@ def _checked(
                     require_last(folder)
             except UserError as wrong:
                 raise _point_error(i, labels[i], str(wrong)) from None
+            except PermissionError:
+                pass  # another user's: the point fails, and the others are trained
     left = [i for i in range(len(configs)) if i not in runs]
     with console.status(f"checking {counted(len(left), 'run')}"):
         checked, error = check([configs[i] for i in left], has_gpu)

@@ -40,14 +40,14 @@ class _Running:
 
 def run_points(
     sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
-) -> set[str]:
+) -> dict[str, Failure]:
     """Runs `points`, one at a time in each slot, until all have finished or failed, whoever trains
     them.
 
     A point that failed or was killed is retried from its checkpoint, `sweep.retries` times whoever
     attempts it; one that a message of the user's ended would end the same way again.
 
-    Returns: the runs of those that were given up.
+    Returns: by run, why those were given up that were; without an attempt: by this process alone.
 
     Raises: StopRequested on a signal or `lmkit sweep stop`, once the runs have saved and ended.
     """
@@ -70,6 +70,8 @@ def run_points(
                 processes.start()
                 processes.collect()
                 time.sleep(POLL_S)
+            if signals.requested:  # perhaps it goes on with other points
+                raise StopRequested(signals.requested)
         except StopRequested:
             processes.end(signal.SIGTERM, SAVE_S)
             raise
@@ -139,6 +141,7 @@ class _Processes:
                 start_new_session=True,  # shields it from this terminal's signals
             )
         self.running.append(_Running(waiting, self.free.pop(0), process, start))
+        waiting.unread = 0
 
     def _ended(self, run: _Running) -> None:
         waiting, status = run.waiting, run.process.returncode

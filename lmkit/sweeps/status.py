@@ -156,11 +156,11 @@ def text_key(config: Mapping[str, Any]) -> str:
 
 
 def finished_runs(runs_dir: Path, name: str) -> Iterator[tuple[RunFolder, Result]]:
-    """The finished runs of that name in a folder, but for damaged ones."""
+    """The finished runs of that name in a folder, but for those that cannot be read."""
     for path in runs_dir.glob(f"{glob.escape(name)}-{'?' * 12}"):
         folder = RunFolder(path)
-        if folder.result.exists():
-            with suppress(UserError):  # what is damaged is reported where it is needed
+        with suppress(UserError, PermissionError):  # what is damaged is reported where it is needed
+            if folder.result.exists():
                 yield folder, folder.read_result()
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, SweepFolder
 from tests.tiny import TINY, without
 
@@ -30,6 +31,15 @@ def test_a_dry_run_shows_the_points_and_writes_nothing(printed, tmp_path):
     assert "2 runs: 2 new" in shown
     assert "no time estimate" in shown
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_run_of_another_user_that_cannot_be_read_ends_no_sweep(printed, tmp_path, monkeypatch):
+    def refuse(*_: object) -> bool:
+        raise PermissionError("Permission denied")
+
+    (tmp_path / "runs" / "toy-000000000000").mkdir(parents=True)
+    monkeypatch.setattr(RunFolder, "finished_within", refuse)
+    assert "2 runs: 2 new" in printed("train", *SWEEP, "seed=1,2", "dry_run=true")
 
 
 def test_a_value_that_only_the_points_have_may_be_quoted_or_null(printed, tmp_path):

@@ -1,5 +1,7 @@
 """Beam search against a plain loop over hypotheses."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -15,7 +17,7 @@ MAX_WORDS = 4
 def batch(folder):
     pairs = data_module(folder).pairs("train")
     found = pairs.batch([2, 0, 5], 0, 0, True)
-    return found._replace(context_SB=found.context_SB % NUM_WORDS)
+    return replace(found, context_SB=found.context_SB % NUM_WORDS)
 
 
 @torch.no_grad()

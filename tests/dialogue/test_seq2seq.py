@@ -1,5 +1,7 @@
 """The sequence-to-sequence model against the formulas of its papers, one pair at a time."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch.nn import functional as F
@@ -64,7 +66,8 @@ def test_padding_takes_no_part_in_any_gradient(data, mixture):
     def gradients(padding: int) -> dict[str, torch.Tensor]:
         pad = ~batch.is_word_TB
         context_pad = torch.arange(len(batch.context_SB)).unsqueeze(1) >= batch.context_lengths_B
-        padded = batch._replace(
+        padded = replace(
+            batch,
             targets_TB=batch.targets_TB.masked_fill(pad, padding),
             inputs_TB=batch.inputs_TB.masked_fill(pad, padding),
             context_SB=batch.context_SB.masked_fill(context_pad, padding),

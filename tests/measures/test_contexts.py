@@ -2,8 +2,6 @@
 
 from types import SimpleNamespace
 
-import torch
-
 from lmkit.measures import contexts
 from lmkit.measures.contexts import with_bar
 
@@ -11,7 +9,7 @@ from lmkit.measures.contexts import with_bar
 def test_a_line_a_minute_says_how_many_contexts_are_done(monkeypatch):
     now = 0.0
     monkeypatch.setattr(contexts, "time", SimpleNamespace(monotonic=lambda: now))
-    batches = [SimpleNamespace(targets_TB=torch.zeros(10, 50)) for _ in range(4)]
+    batches = [SimpleNamespace(num_targets=500) for _ in range(4)]
     told: list[str] = []
     for _ in with_bar("spectrum", batches, 1_700, "values", told.append):
         now += 31

@@ -291,11 +291,12 @@ def test_interrupted_as_it_is_taken_it_is_given_back(path, monkeypatch):
     """By Ctrl-C while its litter is removed."""
     effects = iter([KeyboardInterrupt, None])
 
-    def remove_probes(folder: Path) -> None:
+    def beat(heartbeat: Heartbeat) -> float:
         if effect := next(effects):
             raise effect
+        return 0.0
 
-    monkeypatch.setattr(lock_module, "remove_probes", remove_probes)
+    monkeypatch.setattr(Heartbeat, "beat", beat)
     lock = RunLock(path)
     with pytest.raises(KeyboardInterrupt):
         lock.acquire()
@@ -383,8 +384,6 @@ def test_litter_of_the_killed_goes_when_it_is_old(path: Path) -> None:
     now_s = server_time_s(path.parent)
     for entry in [*old, beside]:
         os.utime(entry, (now_s, now_s - 61))
-    # of one who was killed just now while it asked for the time
-    path.with_name(f".clock.{'a' * 16}.tmp").write_text("")
     with RunLock(path, stale_after_s=60):
         assert sorted(path.parent.iterdir()) == sorted([path, *young, beside])
         for entry in young:  # until the end of the run
@@ -415,8 +414,11 @@ def test_looking_changes_nothing(path: Path) -> None:
 
 
 def test_looking_where_nothing_may_be_written(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(folder: Path) -> None:
+        raise PermissionError(errno.EACCES, "Permission denied", str(folder))
+
     with RunLock(path):
-        monkeypatch.setattr(lock_module, "_PROBE", "no/such/folder/")
+        monkeypatch.setattr(os, "utime", refuse)
         assert look_at(path).age_s < 60
 
 

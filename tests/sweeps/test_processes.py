@@ -1,6 +1,8 @@
 """Points as processes: failures and kills stay their own, held locks are waited for."""
 
 import errno
+import os
+import signal
 import subprocess
 from contextlib import ExitStack
 from types import SimpleNamespace
@@ -106,7 +108,7 @@ def test_an_earlier_failure_is_not_why_a_point_is_given_up(sweep_of, monkeypatch
 
     monkeypatch.setattr(SweepFolder, "claim", refuse)
     given_up = run_points(sweep, [point], [{}], said.append)
-    assert (given_up, states(sweep)) == ({point.run}, ["failed"])
+    assert (list(given_up), states(sweep)) == ([point.run], ["failed"])
     assert said == ["[1/1] failed (its claim is damaged): 0 ok"]
 
 
@@ -122,10 +124,47 @@ def test_what_one_process_has_no_right_to_is_left_to_others(sweep_of, monkeypatc
 
     with monkeypatch.context() as within:
         within.setattr(place, name, refuse)
-        assert run_points(sweep, [point], [{}], said.append) == {point.run}
+        given_up = run_points(sweep, [point], [{}], said.append)
+    assert [(run, why.attempts) for run, why in given_up.items()] == [(point.run, 0)]
     assert said == ["[1/1] failed ([Errno 13] Permission denied: 'a file'): 0 ok"]
     assert not list((sweep.path / "failures").iterdir())
-    assert run_points(sweep, [point], [{}], said.append) == set()
+    assert run_points(sweep, [point], [{}], said.append) == {}
+
+
+def test_only_looks_in_a_row_count(sweep_of, monkeypatch):
+    """A point that was started is not given up for what could not be read before."""
+    sweep, said = sweep_of("ok"), []
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.0)
+    ended = processes._Processes._ended
+
+    def fail_once(*args) -> None:
+        monkeypatch.setattr(processes._Processes, "_ended", ended)
+        raise OSError(errno.ESTALE, "stale file handle", "a file")
+
+    monkeypatch.setattr(processes._Processes, "_ended", fail_once)
+    out_of_reach(monkeypatch, SweepFolder, "claim", backlog.MOST_UNREAD - 1)
+    run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert [line.partition(";")[2] for line in said[:2]] == [" looking again later"] * 2
+    assert states(sweep) == ["finished"]
+
+
+def test_a_claim_that_could_not_be_removed_is_its_processs_own(sweep_of, monkeypatch):
+    sweep, said = sweep_of("ok"), []
+    (point,) = sweep.manifest.points
+    assert Backlog(sweep, [point], said.append).take()  # and never given back
+    run_points(sweep, [point], [{}], said.append)
+    assert said == ["[1/1] finished: 0 ok"]
+
+
+def test_a_signal_as_the_last_point_ends_is_no_reason_to_go_on(sweep_of):
+    sweep = sweep_of("ok")
+
+    def hear(text: str) -> None:
+        assert text.endswith("finished: 0 ok")
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    with pytest.raises(StopRequested):
+        run_points(sweep, sweep.manifest.points, [{}], hear)
 
 
 def test_what_can_never_be_read_is_given_up(sweep_of, attempts, monkeypatch):

@@ -98,7 +98,13 @@ def test_a_damaged_metrics_file_of_an_unfinished_run_keeps_no_sweep_from_going_o
     assert [s.state for s in standings(sweep)] == ["finished", "finished"]
 
 
-def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_runs(sweep_of):
+def refuse(*_: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied")
+
+
+def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_runs(
+    sweep_of, monkeypatch
+):
     sweep = sweep_of("ok", "ok", "ok", "ok")
     done, under_way, *new = sweep.manifest.points
     nothing = estimate(sweep, standings(sweep))
@@ -119,6 +125,10 @@ def test_what_is_left_goes_by_points_that_have_finished_or_train_or_by_other_run
     metrics.append(6, 2, {"train/nll": 4.5})
     assert estimate(apart, standings(apart)).seconds == (3 + 4 + 4) * 7.0
     assert estimate(sweep, standings(sweep)).seconds == (3 + 4 + 4) * 10.0
+
+    with monkeypatch.context() as within:
+        within.setattr(RunFolder, "read_result", refuse)  # another user's
+        assert estimate(apart, standings(apart)[1:]).num_unknown == 2
 
     points = [replace(point, max_epochs=20) for point in sweep.manifest.points]
     longer = SweepFolder.of(replace(sweep.manifest, name="longer", points=points))

@@ -1,5 +1,6 @@
 """`lmkit sweep`: status and work, as typed."""
 
+import errno
 import os
 import signal
 import time
@@ -8,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from lmkit.cli import sweep as command
+from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.runs.sweep_folder import SweepFolder
@@ -96,16 +98,37 @@ def test_a_worker_tries_again_what_it_gave_up_when_the_sweeps_command_is_typed_a
     assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
 
 
+def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("ok", "ok")
+    private = sweep.run_folder(sweep.manifest.points[0]).path
+    private.mkdir(parents=True)
+    real = RunFolder.state
+
+    def state(folder: RunFolder) -> str:
+        if folder.path == private:
+            raise PermissionError(errno.EACCES, "Permission denied", str(folder.result))
+        return real(folder)
+
+    monkeypatch.setattr(RunFolder, "state", state)
+    for action in ("work", "status"):
+        with pytest.raises(SystemExit) as end:
+            typed(monkeypatch, action, str(sweep.path))
+        assert end.value.code == 1
+        printed = capsys.readouterr().out
+        assert "Permission denied" in printed
+    assert "2 runs: 1 finished, 1 failed" in printed
+
+
 def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch):
     begun = sweep_of("ok")
     (point,) = begun.manifest.points
     trained = []
 
-    def train(sweep, points, _) -> set[str]:
+    def train(sweep, points, _):
         trained.extend(each.max_epochs for each in points)
         longer = replace(sweep.manifest, points=[replace(point, max_epochs=8)])
         SweepFolder(sweep.path, longer).save()
-        return set()
+        return {}
 
     monkeypatch.setattr(command, "train_here", train)
     typed(monkeypatch, "work", str(begun.path))

@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from lmkit.heads.chunks import affine, begin_chunk, chunk_rows, shared_weight
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
-from lmkit.heads.transforms import Identity
+from lmkit.heads.transforms import Identity, PiecewiseLinear
 from tests.heads.conftest import (
     TRANSFORMS,
     Loss,
@@ -50,6 +50,15 @@ def test_chunks_change_nothing(rows, window):
     head = make_head("softmaxes", "plif", rows)
     found, expected = both_losses(head, *make_batch(head, *window))
     assert all(relative_error(found[name], expected[name]) < 1e-12 for name in found)
+
+
+@pytest.mark.parametrize("loss", [Head.nll, Head.token_nll])
+def test_what_a_transform_makes_of_its_parameters_is_made_once_a_window(loss, monkeypatch):
+    head = make_head("softmaxes", "plif", rows=4)
+    lines, made = PiecewiseLinear.lines, []
+    monkeypatch.setattr(PiecewiseLinear, "lines", lambda self: made.append(1) or lines(self))
+    loss(head, *make_batch(head, T, B))
+    assert len(made) == 1
 
 
 def test_the_gradient_scales_with_what_comes_from_above():

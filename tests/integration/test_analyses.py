@@ -75,6 +75,12 @@ def test_log_probs_of_all_words(mos):
     np.testing.assert_allclose(found, plain, atol=1e-4)
 
 
+def test_contexts_that_are_not_shown_are_counted(lmkit, tiny_run):
+    printed = lmkit("predictions", f"run={tiny_run}", "random=50", "hits=1")
+    left = len(written(tiny_run, "predictions")["contexts"]) - 40
+    assert f"and {left} more, in the file" in printed
+
+
 PREDICTIONS = ("positions=[90]", "random=3", "hits=40", "margins=4")
 
 

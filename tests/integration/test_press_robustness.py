@@ -51,6 +51,15 @@ def test_the_largest_published_noises_are_measured(shape):
         ]
 
 
+def test_no_rank_is_above_the_number_of_contexts_and_words():
+    options = OPTIONS._replace(round_trips=0, noise=[1e-18, 1e-20, 1e-22])
+    for seed in range(10):
+        torch.manual_seed(seed)
+        rows = torch.log_softmax(torch.randn(11, 11), 1)
+        found = study_matrix(rows, options._replace(seed=seed), lambda name: None)
+        assert max(found.press_ranks) <= 11
+
+
 def test_a_matrix_of_lower_rank_is_refused():
     low = log_probs(300, 5) @ log_probs(5, 200)
     with pytest.raises(UserError, match="fewer than 10 singular values above its rounding"):

@@ -180,8 +180,8 @@ def _transformers() -> ModuleType:
         import transformers
     except ImportError:
         raise UserError(
-            "hf= needs the libraries transformers and safetensors, which are not installed: "
-            "pip install transformers safetensors"
+            "a pretrained model needs libraries that are not installed: pip install transformers "
+            "safetensors"
         ) from None
     transformers.logging.set_verbosity_error()
     transformers.logging.disable_progress_bar()

@@ -78,7 +78,8 @@ def commands(
     config_arguments: Sequence[str],
     out: str,
 ) -> list[PlannedCommand]:
-    """All commands, in order: of each sweep, finetuning, measurement and study, and of the page.
+    """All commands, in order: of each sweep, finetuning, measurement and study, and of the page
+    where there are runs.
 
     Args:
         launcher: overrides that choose where the sweeps' runs run.
@@ -105,7 +106,8 @@ def commands(
         folder = as_value(f"{wanted.runs_dir}/synthetic")
         words = ["study", study.study, f"runs_dir={folder}", *study.options]
         every.append(PlannedCommand(words))
-    every.append(PlannedCommand(_report(wanted, sweeps, out)))
+    if sweeps:
+        every.append(PlannedCommand(_report(wanted, sweeps, out)))
     return [each._replace(words=[*each.words, *config_arguments]) for each in every]
 
 
@@ -212,17 +214,20 @@ def _report(wanted: Reproduction, sweeps: Sequence[PlannedSweep], out: str) -> l
     if wanted.paper in set(published()["paper"]):
         words.append(f"paper={title}")
     words.append(f"about={quoted(_about(wanted, sweeps))}")
-    return [*words, f"runs={_listed(places) if places else 'null'}"]
+    return [*words, f"runs={_listed(places)}"]
 
 
 def _about(wanted: Reproduction, sweeps: Sequence[PlannedSweep]) -> str:
     """What the page says about the size of its runs."""
-    if not sweeps:
-        return f"{wanted.paper}, {wanted.table}."
-    changed = list(dict.fromkeys(each for sweep in sweeps for each in sweep.changed))
-    options = f" Options of its runs: {', '.join(changed)}." if changed else ""
     size = wanted.size
-    return f"{wanted.paper}, {wanted.table}, at size={size.name}. {size.about}.{options}"
+    lines = [f"{wanted.paper}, {wanted.table}, at size={size.name}. {size.about}."]
+    alike = [each for each in sweeps[0].changed if all(each in s.changed for s in sweeps)]
+    apart = [(s.name, [each for each in s.changed if each not in alike]) for s in sweeps]
+    for whose, changed in [("its runs", alike), *apart]:
+        changed = [each for each in changed if not each.startswith("sweep.name=")]
+        if changed:
+            lines.append(f"Options of {whose}: {', '.join(changed)}.")
+    return " ".join(lines)
 
 
 def _typed(places: Sequence[str]) -> str:

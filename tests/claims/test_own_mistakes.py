@@ -1,5 +1,6 @@
 """Slips in parts of a user's own are told in one line, before a training is lost by them."""
 
+import csv
 import json
 
 import numpy as np
@@ -23,26 +24,21 @@ from lmkit.analyses.base import Analysis, Record, Recorded
 from lmkit.data.corpus import Corpus, TextSplits
 from lmkit.heads.mixtures import Mixture, MixtureOutput
 
-
 class Half(nn.Module):
     def forward(self, logits):
         return logits.to(torch.bfloat16)
-
 
 class Nothing(nn.Module):
     def forward(self, logits):
         pass
 
-
 class Unmade(nn.Module):
     def __init__(self):
         self.raw = 1.0
 
-
 class UnmadeMap(nn.Module):
     def __init__(self):
         self.map = nn.Linear(2, 2)
-
 
 class Dropped(nn.Module):
     def __init__(self):
@@ -51,7 +47,6 @@ class Dropped(nn.Module):
 
     def forward(self, logits):
         return self.dropout(self.scale * logits)
-
 
 class Extra(nn.Module):
     def get_extra_state(self):
@@ -63,19 +58,15 @@ class Extra(nn.Module):
     def forward(self, logits):
         return logits
 
-
 class Double(nn.Module):
     def forward(self, logits):
         return logits.double()
 
-
 class Placed(nn.Identity):
     place = 2.5
 
-
 class Called(nn.Identity):
     display_name = None
-
 
 class Weights(Mixture):
     def __init__(self, in_dim, emb_dim, of_logs=False, flat=False, nothing=False, last=False):
@@ -98,16 +89,13 @@ class Weights(Mixture):
             weight_NK = weight_NK[:, :1]
         return MixtureOutput(weight_NK.log() if self.of_logs else weight_NK, context_NKE)
 
-
 class Momentum(torch.optim.SGD):
     def state_dict(self):
         return super().state_dict() | {"mean": np.float64(1)}
 
-
 class Saves(pl.Callback):
     def on_save_checkpoint(self, trainer, pl_module, checkpoint):
         checkpoint["mine"] = np.float64(1)
-
 
 @dataclass  # so that it has no hash
 class Ends(DummyLogger):
@@ -116,6 +104,7 @@ class Ends(DummyLogger):
 
     def log_hyperparams(self, params):
         params.clear()
+        raise ConnectionError("no parameters")
 
     def finalize(self, status):
         raise OSError("the server is away")
@@ -127,14 +116,12 @@ class Ends(DummyLogger):
         raise OSError("no graph")
 
     def log_metrics(self, metrics, step):
-        raise OSError("no metrics")
-
+        raise ValueError("no metrics")
 
 class Unconnected(DummyLogger):
     @property
     def experiment(self):
         raise OSError("no connection")
-
 
 class Returns(DummyLogger):
     def save(self):
@@ -142,7 +129,6 @@ class Returns(DummyLogger):
 
     def finalize(self, status):
         print(self.save().upper())
-
 
 class Letters(Corpus):
     def __init__(self, name, wrong=None):
@@ -170,10 +156,8 @@ class Letters(Corpus):
             test = [[1, 2], [3]]
         return TextSplits(words, train, valid, test)
 
-
 class Norm(Record):
     norm: float
-
 
 class Copied(Analysis):
     name, record, title = "rank", Norm, "The norm"
@@ -181,10 +165,8 @@ class Copied(Analysis):
     def measure(self, subject):
         return Recorded(Norm(norm=1.0))
 
-
 class Head(Copied):
     name = "head"
-
 
 class Bare(Analysis):
     name, record, title = "bare", Norm, "The norm"
@@ -192,13 +174,11 @@ class Bare(Analysis):
     def measure(self, subject):
         return Norm(norm=1.0)
 
-
 class Other(Bare):
     name = "other"
 
     def measure(self, subject):
         return Recorded({"norm": 1.0})
-
 
 class Arrays(Analysis):
     name, record, title = "arrays", Norm, "The norm"
@@ -208,7 +188,6 @@ class Arrays(Analysis):
 
     def measure(self, subject):
         return Recorded(Norm(norm=1.0), {"x": np.ones(3)} if self.has else {})
-
 
 class RowNorm(nn.Module):
     def __init__(self):
@@ -276,17 +255,20 @@ def test_what_is_no_slip_trains(lmkit, runs):
     assert {run.state() for run in runs()} == {"finished"}
 
 
-def test_a_logger_may_fail_at_the_end_and_change_its_own_copy(lmkit, run, capsys):
+def test_a_logger_may_fail_at_the_end_and_change_its_own_copy(lmkit, run, capsys, tmp_path):
     kinds = ("Ends", "Unconnected", "Returns")
     loggers = [f"+logger.{name}._target_=slips.{name}" for name in kinds]
-    lmkit("train", *TINY, *loggers)
+    to_csv = "{_target_: pytorch_lightning.loggers.CSVLogger, save_dir: ., name: mine}"
+    lmkit("train", *TINY, *loggers, f"+logger.mine={to_csv}")
     assert run().state() == "finished"
     said = capsys.readouterr().out
-    for reason in ("the server is away", "no space", "no graph", "no metrics"):
+    for reason in ("the server is away", "no space", "no graph", "no metrics", "no parameters"):
         assert said.count(f"Ends failed, the run continues: {reason}") == 1
     assert "Unconnected failed, the run continues: no connection" in said
     assert "\nSAVED\n" in said
     assert run().read_config()["seed"] == 141
+    rows = list(csv.DictReader((tmp_path / "mine/version_0/metrics.csv").open()))
+    assert float(rows[-1]["test/ppl"]) == run().read_result().metrics["test_ppl"]
 
 
 def test_an_analysis_of_lmkits_name_or_without_its_record_is_refused(

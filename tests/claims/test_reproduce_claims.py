@@ -292,6 +292,7 @@ def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
     shown = capsys.readouterr().out
     assert shown.startswith("Orhan 2018, all figures.\n")
     assert "trunk" not in shown
+    assert "lmkit report" not in shown  # a page is of runs
 
 
 @cache  # most reproductions measure alike

@@ -23,6 +23,7 @@ from lmkit.data.toy import ToyLanguage
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
+from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from tests.tiny import TINY
 
 
@@ -192,6 +193,14 @@ def test_code_that_has_changed_since_is_told(trained: Path, lmkit, tmp_path, cap
     assert "3 runs came from code that has changed since" in page
 
 
+def test_status_tells_which_code_has_changed_since(three, printed, tmp_path, monkeypatch):
+    points = [Point(run.path.name, [], run.path.name, "toy", 2, None) for run in three]
+    SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 0, points)).save()
+    assert "code" not in printed("sweep", "status", "mine")
+    monkeypatch.setattr("lmkit.sweeps.status.code_sha256", lambda: "of later code")
+    assert "3 come from code that has changed since" in printed("sweep", "status", "mine")
+
+
 @pytest.fixture
 def unfinished(three: list[RunFolder]) -> list[RunFolder]:
     """Runs of which the last, of GSS, has not finished."""
@@ -245,18 +254,6 @@ def test_a_list_of_runs_is_one_word_as_for_the_report(three, printed):
     shown = printed("runs", f"[{first},'runs/*{second[-12:]} seed:2']")
     assert shown.startswith("2 runs")
     assert "2 finished runs: " in printed("clean", f"runs=[{first},{second}]")
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        (["sort=tst_ppl"], "sort: no run has 'tst_ppl' (did you mean test_ppl?)"),
-        (["columns=" + "x" * 410], "columns: no run has 'xxx"),  # longer than a file's name
-        (["columns=seed,sed"], "columns: no run has 'sed' (did you mean seed?)"),
-    ],
-)
-def test_a_bad_line_is_one_line(trained: Path, refused, words, message):
-    assert message in refused("runs", str(trained), *words)
 
 
 def test_runs_sort_by_an_option_that_is_a_number_in_some_and_a_text_in_others(

@@ -117,7 +117,6 @@ def test_of_points_that_are_one_run_the_largest_budget_is_trained(planned, axes,
 TOLD = """
 from hydra.experimental.callback import Callback
 
-
 class Told(Callback):
     def on_job_end(self, config, job_return, **rest):
         with open("told.txt", "a") as file:

@@ -17,7 +17,6 @@ CALLBACKS = """
 import pytorch_lightning as pl
 from pytorch_lightning.loggers.logger import Logger
 
-
 class Shrink(pl.Callback):
     def __init__(self, by):
         self.by = by
@@ -25,7 +24,6 @@ class Shrink(pl.Callback):
     def on_train_batch_end(self, trainer, pl_module, *rest):
         for parameter in pl_module.parameters():
             parameter.data *= self.by
-
 
 class Write(Logger):
     name, version = "write", 0

@@ -124,3 +124,5 @@ def test_two_layers_and_optimizers(data):
         expected = 1.0 if schedule == "constant" else length
         assert model.schedule.factor(batch) == expected
         assert model.read(batch, None).hidden_TBD.shape == (1, 3, 6)
+        assert (model.trunk.encoder.num_layers, model.trunk.decoder.num_layers) == (2, 2)
+        assert type(model.configure_optimizers()).__name__.lower() == optimizer

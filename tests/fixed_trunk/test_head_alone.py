@@ -313,7 +313,7 @@ def test_only_the_head_has_a_size(head_config, overrides):
         (["experiment=toy"], "trunk=fixed needs experiment=fixed_trunk or one that builds on it"),
         (["head.start=warm"], r"head\.start must be one of fresh, trunk"),
         (["head=mixtape", "head.emb_dim=4", "head.start=trunk"], r"choose head\.emb_dim=8"),
-        (["head/mixture=doc"], "head/mixture=doc"),
+        (["head/mixture=doc"], "trunk=fixed has those of the last"),
     ],
 )
 def test_what_cannot_be(head_config, overrides, message):

@@ -166,7 +166,7 @@ def test_logits_of_ones_own_have_no_factors():
     assert head.word_weight() is None
 
 
-class Both(Sharper):
+class Both(Head):
     """A formula of one's own for rows, and for their targets."""
 
     def log_probs(self, hidden_TBD: Tensor) -> Tensor:

@@ -38,6 +38,7 @@ def test_the_same_figure_makes_the_same_files():
         drawn = example()
         files.append((to_svg(drawn, "key"), to_pdf(drawn)))
     assert files[0] == files[1]
+    assert b"CreationDate" not in files[0][1]  # of whole seconds
 
 
 def test_on_a_page_ids_are_the_figures_own_and_colours_the_pages():

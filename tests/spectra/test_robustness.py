@@ -25,7 +25,6 @@ def test_keep_top_is_the_truncated_svd(shape) -> None:
     expected = (left[:, :10] * values[:10] / values[0]) @ right[:10]
     assert kept.dtype == torch.float64
     assert torch.allclose(kept, expected, atol=1e-13)
-    assert torch.equal(kept, keep_top(matrix, 10))
 
 
 @pytest.mark.parametrize("factorisation", ["svd", "qr"])

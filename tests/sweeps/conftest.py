@@ -25,14 +25,12 @@ if folder.state() == "finished":
 if behaviour == "deaf":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
-
 def wait_for(condition):
     deadline = time.monotonic() + 600
     while not condition():
         if time.monotonic() > deadline:
             sys.exit("error: waited in vain")
         time.sleep(0.02)
-
 
 try:
     with RunLock(folder.lock):

@@ -52,23 +52,6 @@ def test_every_state_is_told_apart(sweep_of):
     assert standings(sweep)[2].state == "unfinished"  # its lock is gone
 
 
-def test_a_run_of_another_user_s_that_cannot_be_read_has_failed(sweep_of, monkeypatch):
-    sweep = sweep_of("ok", "ok")
-    real, first = RunFolder.state, sweep.manifest.points[0].run
-    for point in sweep.manifest.points:
-        sweep.run_folder(point).path.mkdir(parents=True)
-
-    def state(self):
-        if self.path.name == first:
-            raise PermissionError(13, "Permission denied", str(self.config))
-        return real(self)
-
-    monkeypatch.setattr(RunFolder, "state", state)
-    found = standings(sweep)
-    assert [each.state for each in found] == ["failed", "new"]
-    assert "Permission denied" in found[0].failure.reason
-
-
 def test_a_listing_that_fails_for_now_makes_no_run_new(sweep_of, monkeypatch):
     sweep = sweep_of("ok")
     folder = sweep.run_folder(sweep.manifest.points[0])

@@ -13,6 +13,7 @@ from omegaconf import OmegaConf
 from torch import Tensor, nn
 
 from lmkit.cli.entry import CONFIGS
+from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import HiddenLayer, MixtureOfContexts, MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
@@ -26,6 +27,9 @@ from tests.language_models import head_parts
 
 D, E, K, V = 6, 5, 3, 13
 Loss = Callable[[Head, Tensor, Tensor], Tensor]
+# of DOC: contexts of the embedding, none of the first layer, of the second
+SIZES = {"emb_dim": E, "hidden_dim": 4, "out_dim": D, "num_layers": 2}
+EXPERTS, WEIGHTS = [2, 0, 3], {"latent_dropout": 0.0, "balance_weight": 0.7}
 
 
 class Cube(nn.Module):
@@ -54,6 +58,7 @@ MIXTURES: dict[str, Callable[[], nn.Module]] = {
     "contexts": lambda: MixtureOfContexts(D, E, K, 0.0),
     "softmaxes": lambda: MixtureOfSoftmaxes(D, E, K, 0.0),
     "softmaxes K=1": lambda: MixtureOfSoftmaxes(D, E, 1, 0.0),
+    "doc": lambda: DirectOutputConnection(**SIZES, experts=EXPERTS, **WEIGHTS),
 }
 TRANSFORMS: dict[str, Callable[[], nn.Module]] = {
     "identity": Identity,
@@ -97,7 +102,10 @@ def transform_kind(request: pytest.FixtureRequest) -> str:
     return request.param
 
 
-@pytest.fixture(params=[(m, "plif") for m in MIXTURES] + [("softmaxes", t) for t in TRANSFORMS])
+PAIRS = [(m, "plif" if m != "doc" else "gss") for m in MIXTURES]
+
+
+@pytest.fixture(params=PAIRS + [("softmaxes", t) for t in TRANSFORMS])
 def pair(request: pytest.FixtureRequest) -> tuple[str, str]:
     """Every mixture and every transform, though not with each other."""
     return request.param
@@ -110,8 +118,9 @@ def make_head(mixture: str, transform: str, rows: int = 4, num_words: int = V) -
     head = Head(parts).double()
     nn.init.normal_(head.decoder_weight)
     nn.init.normal_(head.decoder_bias)
-    for part in head.mixture.children():
-        nn.init.normal_(part.weight)
+    for name, parameter in head.mixture.named_parameters():
+        if name.endswith("weight"):
+            nn.init.normal_(parameter)
     # exact in binary: chunks of `rows` contexts
     head.chunk_mb = rows * head.mixture.num_components * num_words * 8 / 2**20
     return head

@@ -1,4 +1,4 @@
-"""DOC against its formulas in float64, and that the trunk hands it what its layers put out.
+"""DOC's penalties, and that the trunk hands it what its layers put out.
 
 Shapes: T window length, B batch, D features of the layers used, V vocabulary.
 """
@@ -13,29 +13,20 @@ from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.direct_output import DirectOutputConnection
 from lmkit.heads.head import Head
 from lmkit.heads.mixtures import SingleContext
-from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.trunk.awd_lstm import AWDLSTM
-from tests.heads.conftest import assert_formula, assert_near_in_bf16, make_batch
+from tests.heads.conftest import EXPERTS, SIZES, WEIGHTS, D, E, V, make_batch, make_head
 from tests.language_models import head_parts, language_model
 
-T, B, E, H, OUT, V = 7, 3, 5, 4, 6, 23
-SIZES = {"emb_dim": E, "hidden_dim": H, "out_dim": OUT, "num_layers": 2}
-EXPERTS = [2, 0, 3]
+T, B = 7, 3
 
 
 def doc(experts: list[int], **more: str) -> DirectOutputConnection:
-    weights = {"latent_dropout": 0.0, "balance_weight": 0.7}
-    return DirectOutputConnection(**SIZES, experts=experts, **weights, **more)
+    return DirectOutputConnection(**SIZES, experts=experts, **WEIGHTS, **more)
 
 
 @pytest.fixture
 def head() -> Head:
-    torch.manual_seed(2)
-    parts = head_parts(doc(EXPERTS), GeneralizedSigSoftmax(-1.0, 1.5), V, chunk_mb=0.01)
-    head = Head(parts).double()
-    for parameter in head.parameters():
-        nn.init.normal_(parameter)
-    return head
+    return make_head("doc", "gss")
 
 
 @pytest.fixture
@@ -43,37 +34,8 @@ def batch(head) -> tuple[Tensor, Tensor]:
     return make_batch(head, T, B)
 
 
-def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
-    embedding, last = head.mixture.latents
-    rows = []
-    for x in hidden_TBD.reshape(-1, E + OUT):
-        prior = torch.softmax(head.mixture.prior.weight @ x[E:], 0)
-        from_embedding = torch.tanh(embedding.weight @ x[:E] + embedding.bias).view(2, E)
-        from_last = torch.tanh(last.weight @ x[E:] + last.bias).view(3, E)
-        p = 0.0
-        for weight, context in zip(prior, [*from_embedding, *from_last], strict=True):
-            logits = head.transform(head.decoder_weight @ context + head.decoder_bias)
-            p = p + weight * torch.softmax(logits, 0)
-        rows.append(p.log())
-    return torch.stack(rows)
-
-
-def test_value_and_every_gradient_are_the_formulas(head, batch):
-    expected = plain_log_probs(head, batch[0])
-    torch.testing.assert_close(head.log_probs(batch[0]), expected, rtol=1e-10, atol=1e-10)
-    assert (head.log_probs(batch[0]).exp().sum(1) - 1).abs().max() < 1e-12
-    picked = -expected.gather(1, batch[1].view(-1, 1)).detach()
-    torch.testing.assert_close(head.token_nll(*batch).view(-1, 1), picked)
-    assert_formula(head, batch, plain_log_probs)
-    assert not head.has_factors
-
-
-def test_bf16_autocast_is_near_and_the_gradients_are_float32(head, batch):
-    assert_near_in_bf16(head, batch)
-
-
 def test_the_penalty_is_the_squared_coefficient_of_variation(head, batch):
-    prior_NK = torch.softmax(batch[0].reshape(-1, E + OUT)[:, E:] @ head.mixture.prior.weight.T, 1)
+    prior_NK = torch.softmax(batch[0].reshape(-1, E + D)[:, E:] @ head.mixture.prior.weight.T, 1)
     use = [float(sum(row[k] for row in prior_NK)) for k in range(5)]
     mean = sum(use) / 5
     expected = 0.7 * sum((u - mean) ** 2 for u in use) / 5 / mean**2
@@ -99,7 +61,7 @@ def test_the_programs_penalty_is_over_the_sums_of_each_column(head, batch):
 @pytest.mark.parametrize("penalty_of", ["paper", "program"])
 def test_one_component_has_no_penalty(penalty_of):
     alone = doc([0, 0, 1], penalty_of=penalty_of)
-    assert float(alone.penalty(torch.randn(3, 1, E + OUT))) == 0
+    assert float(alone.penalty(torch.randn(3, 1, E + D))) == 0
 
 
 def test_the_paper_s_penalty_is_the_default_and_another_is_refused():

@@ -51,6 +51,14 @@ def plain_log_probs(head: Head, hidden_TBD: Tensor) -> Tensor:
             prior, contexts = torch.ones(1), (a @ torch.tanh(w @ hidden_D + b) + d).unsqueeze(0)
         elif isinstance(head.mixture, SingleContext):
             prior, contexts = torch.ones(1, dtype=torch.float64), hidden_D.unsqueeze(0)
+        elif isinstance(head.mixture, DirectOutputConnection):
+            parts = hidden_D[:E], hidden_D[E:]
+            prior = torch.softmax(head.mixture.prior.weight.double() @ parts[1], 0)
+            pairs = zip(head.mixture.latents, parts, strict=True)
+            of_each = [
+                (w.weight.double() @ x + w.bias.double()).tanh().view(-1, E) for w, x in pairs
+            ]
+            contexts = torch.cat(of_each)
         else:
             prior = torch.softmax(head.mixture.prior.weight.double() @ hidden_D, 0)
             latent = head.mixture.latent
@@ -78,7 +86,7 @@ def test_log_probs_are_the_formula_and_sum_to_one(mixture_kind, transform_kind):
     assert not nll_TB.requires_grad
     picked_TB = -exact.detach().gather(1, targets_TB.view(-1, 1)).view(T, B)
     torch.testing.assert_close(nll_TB, picked_TB, rtol=1e-12, atol=1e-12)
-    has_factors = mixture_kind != "softmaxes" and transform_kind == "identity"
+    has_factors = mixture_kind not in ("softmaxes", "doc") and transform_kind == "identity"
     assert head.has_factors is has_factors
     # bias and normaliser are the 2 (Yang et al. 2018, section 2); all else breaks the bound
     rank = torch.linalg.matrix_rank(exact.detach(), rtol=1e-10)

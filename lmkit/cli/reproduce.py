@@ -58,6 +58,8 @@ def _run(name: str) -> None:
             for each in settings.overrides.hydra
             if option_of(each).startswith(("hydra/launcher", "hydra.launcher"))
         ]
+        if wanted.out and not sweeps:
+            raise UserError(f"out={wanted.out} is for a page of runs, and {name} has none")
         out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
         every = commands(wanted, sweeps, launcher, arguments, out)
         lines = [["train", *implied(line)] for sweep in sweeps for _, line in sweep.runs[:1]]

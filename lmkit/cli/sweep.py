@@ -66,7 +66,7 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     points = sweep.manifest.points
     failed = standings(sweep, [p for p in points if p.run in unreadable or sweep.failure(p)])
     tables.show_failures(console, sweep, failed)
-    return all(each.state != "failed" for each in failed)
+    return all(each.is_finished for each in failed)
 
 
 def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:

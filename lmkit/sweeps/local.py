@@ -65,8 +65,8 @@ class Packed:
         # of each slot: the devices in turn
         self.environments = list(islice(cycle(each), runs or len(names) * per_device))
 
-    def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
-        train_here(sweep, points, self.environments)
+    def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> dict[str, Failure]:
+        return train_here(sweep, points, self.environments)
 
 
 class Workers:

@@ -6,7 +6,7 @@ sweeper.
 """
 
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -58,8 +58,9 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     left = [each.point for each in every if not each.is_finished]
     if not left:
         return True
+    given_up: Collection[str] = ()
     if isinstance(launcher, OwnLauncher):
-        launcher.train(sweep, left)
+        given_up = launcher.train(sweep, left) or ()
     else:
         _hand_over(launcher, sweep, left, config)
     ended = standings(sweep, left)
@@ -67,7 +68,8 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     tables.show_standings(console, f"sweep {sweep.manifest.name}", ended)
     tables.show_failures(console, sweep, ended)
     tables.say_command(console, "report", f"runs={as_value(str(sweep.path))}")
-    return all(each.state != "failed" for each in ended)
+    failed = [e for e in ended if e.state == "failed" or e.point.run in given_up]
+    return all(each.is_finished for each in failed)
 
 
 def _tidy(sweep: SweepFolder, every: Sequence[Standing]) -> None:

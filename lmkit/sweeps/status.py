@@ -101,7 +101,7 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
         state = standing(folder, locks)
         result = folder.read_result() if state == "finished" else None
     except (UserError, PermissionError) as error:  # where the others stand is told all the same
-        return Standing(point, "failed", failure=Failure(str(error), [], repeats=True))
+        return Standing(point, "failed", failure=Failure(str(error), [], True, attempts=0))
     if result is not None:
         if result.budget.suffices_for(point.budget):
             return _done(point, result)

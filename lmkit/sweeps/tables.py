@@ -67,9 +67,10 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
             continue
         log = sweep.log(each.point)
         where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs elsewhere
+        attempts = each.failure.attempts
+        after = f" after {counted(attempts, 'attempt')}" if attempts else ""
         console.print(
-            f"[red]failed[/] after {counted(each.failure.attempts, 'attempt')}: "
-            f"{escape(f'{each.point.label}: {each.failure.reason}{where}')}",
+            f"[red]failed[/]{after}: {escape(f'{each.point.label}: {each.failure.reason}{where}')}",
             soft_wrap=True,
         )
         for line in each.failure.log_tail:

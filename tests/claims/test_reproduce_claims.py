@@ -287,12 +287,13 @@ def test_a_signal_is_handed_on_and_the_command_may_save(tmp_path, monkeypatch):
     assert (tmp_path / "saved").exists()
 
 
-def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys):
+def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys, refused):
     lmkit("reproduce", "orhan_degenerate", "size=small", "dry_run=true")
     shown = capsys.readouterr().out
     assert shown.startswith("Orhan 2018, all figures.\n")
     assert "trunk" not in shown
     assert "lmkit report" not in shown  # a page is of runs
+    assert "orhan_degenerate has none" in refused("reproduce", "orhan_degenerate", "out=there")
 
 
 @cache  # most reproductions measure alike

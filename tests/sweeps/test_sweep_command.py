@@ -5,6 +5,7 @@ import os
 import signal
 import time
 from dataclasses import replace
+from unittest.mock import Mock
 
 import pytest
 
@@ -117,6 +118,15 @@ def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(sweep_of, mon
         printed = capsys.readouterr().out
         assert "Permission denied" in printed
     assert "2 runs: 1 finished, 1 failed" in printed
+
+
+def test_a_point_that_a_worker_may_not_claim_shows_in_its_exit_status(sweep_of, monkeypatch):
+    sweep = sweep_of("ok")
+    refuse = Mock(side_effect=PermissionError(errno.EACCES, "Permission denied", "a claim"))
+    monkeypatch.setattr(SweepFolder, "claim", refuse)
+    with pytest.raises(SystemExit) as end:
+        typed(monkeypatch, "work", str(sweep.path))
+    assert end.value.code == 1
 
 
 def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch):

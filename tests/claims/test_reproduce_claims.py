@@ -296,6 +296,13 @@ def test_a_reproduction_without_runs_says_nothing_of_their_size(lmkit, capsys, r
     assert "orhan_degenerate has none" in refused("reproduce", "orhan_degenerate", "out=there")
 
 
+def test_the_page_tells_which_sweep_an_option_is_of(lmkit, capsys):
+    lmkit("reproduce", "parthiban_table5", "size=small", "dry_run=true")
+    shown = capsys.readouterr().out
+    assert "Options of its runs: data.train_tokens=100000, " in shown
+    assert "Options of fair_comparison_mos: trunk.emb_dim=48, " in shown
+
+
 @cache  # most reproductions measure alike
 def composes(command: str, *options: str) -> None:
     hydra.compose(command, ["run=none", *options])

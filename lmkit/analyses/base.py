@@ -185,32 +185,50 @@ class OfContexts(Analysis):
 
 
 def measured(
-    folder: RunFolder, kind: type[Analysis], label: str, *, every_text: bool = False
+    folder: RunFolder,
+    kind: type[Analysis],
+    label: str,
+    *,
+    every_text: bool = False,
+    left_out: dict[str, str] | None = None,
 ) -> Iterator[tuple[str, StoredRecord]]:
     """What `kind` measured of a run on its own text, or of a model on every text, and what the name
     of its file says beside the kind: `test 2000`, `valid last`.
 
-    Raises: UserError naming a file that is damaged or of another version.
+    Args:
+        left_out: gets the files that are damaged or of another version.
+
+    Raises: UserError naming such a file, without `left_out`.
     """
-    stems = analysis_files.analysis_stems(folder, kind.name, every_text=every_text)
-    for stem in stems:
-        content = analysis_files.read_analysis(
-            folder, stem, kind=kind.name, schema_version=kind.version
-        )
-        if content is not None:
-            try:
-                record = kind.record.model_validate_json(json.dumps(content))
-            except ValidationError as error:
-                first = error.errors()[0]
-                field = ".".join(map(str, first["loc"]))
-                raise UserError(
-                    f"{analysis_files.analysis_file(folder, stem)} is damaged: {field}: "
-                    f"{first['msg']}; {analysis_files.MEASURE_AGAIN}"
-                ) from None
-            variant = stem.removeprefix(kind.name).replace("_", " ").strip()
-            path = analysis_files.analysis_file(folder, stem).with_suffix(".npz")
-            try:
-                arrays = read_arrays(path)
-            except FileNotFoundError:  # it has none
-                arrays = {}
-            yield variant, StoredRecord(label, record, arrays)
+    for stem in analysis_files.analysis_stems(folder, kind.name, every_text=every_text):
+        try:
+            stored = _stored(folder, kind, stem, label)
+        except UserError as error:
+            if left_out is None:
+                raise
+            left_out[f"{folder.path.name}, {stem}"] = str(error).splitlines()[0]
+            continue
+        if stored is not None:
+            yield stem.removeprefix(kind.name).replace("_", " ").strip(), stored
+
+
+def _stored(folder: RunFolder, kind: type[Analysis], stem: str, label: str) -> StoredRecord | None:
+    content = analysis_files.read_analysis(
+        folder, stem, kind=kind.name, schema_version=kind.version
+    )
+    if content is None:
+        return None
+    path = analysis_files.analysis_file(folder, stem)
+    try:
+        record = kind.record.model_validate_json(json.dumps(content))
+    except ValidationError as error:
+        first = error.errors()[0]
+        field = ".".join(map(str, first["loc"]))
+        raise UserError(
+            f"{path} is damaged: {field}: {first['msg']}; {analysis_files.MEASURE_AGAIN}"
+        ) from None
+    try:
+        arrays = read_arrays(path.with_suffix(".npz"))
+    except FileNotFoundError:  # it has none
+        arrays = {}
+    return StoredRecord(label, record, arrays)

@@ -42,6 +42,8 @@ def main(config: DictConfig) -> None:
             left_out[f"analysis/{stem}.json"] = (
                 "of no analysis known here: --config-dir names yours"
             )
+        new = [folder.path.name for folder in folders if folder.state() == "new"]
+        left_out |= dict.fromkeys(new, "it has not been started")
     with console.status("drawing"):
         written = make_report(
             runs,
@@ -50,19 +52,17 @@ def main(config: DictConfig) -> None:
             baseline=plain["baseline"],
             out=Path(plain["out"]),
             models=models,
+            left_out=left_out,
             title=plain["title"],
             about=plain["about"],
             paper=plain["paper"],
         )
-    left_out |= written.left_out
-    new = [folder.path.name for folder in folders if folder.state() == "new"]
-    left_out |= dict.fromkeys(new, "it has not been started")
-    for name, reason in left_out.items():
+    for name, reason in written.left_out.items():
         print(f"left out: {name}: {reason}")
     counts = [counted(written.num_runs, "run")] if written.num_runs or not models else []
     if models:
         counts.append(counted(len(models), "pretrained model"))
     print(f"{', '.join(counts)}: {written.page}")
-    if plain["strict"] and left_out:
-        count = "1 was" if len(left_out) == 1 else f"{len(left_out):,} were"
+    if plain["strict"] and (number := len(written.left_out)):
+        count = "1 was" if number == 1 else f"{number:,} were"
         raise UserError(f"strict=true: {count} left out of the report")

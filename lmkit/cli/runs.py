@@ -55,7 +55,9 @@ def main() -> None:
             raise UserError("best=head: no run has finished with finite perplexities")
         runs = heads(finished)
     runs = by_column(runs, given["sort"]) if given["sort"] else runs
-    names = given["columns"].removeprefix("[").removesuffix("]")  # as Hydra's commands take a list
+    names = given["columns"]
+    if names.startswith("["):  # as Hydra's commands take a list
+        names = names.removeprefix("[").removesuffix("]")
     columns = [name.strip() for name in names.split(",")] if names else None
     if given["csv"] == "true":
         shown = runs if columns is None else runs[chosen(runs, columns)]

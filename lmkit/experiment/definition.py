@@ -111,7 +111,8 @@ def check_plain_options(config: Mapping[str, Any]) -> None:
     for option in ("epochs", "n"):
         given = stopping.get(option, config["patience"])
         if given != config["patience"] and str(stopping.get("_target_")).startswith("lmkit."):
-            raise UserError(f"stopping.{option} is the option patience: set patience={given}")
+            value = "null" if given is None else given
+            raise UserError(f"stopping.{option} is the option patience: set patience={value}")
     # what a finished run is compared with, before there is an object that would refuse it
     require_number("stopping.min_delta", Budget.of(config).min_delta)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import pandas as pd
@@ -46,6 +47,7 @@ def make_report(
     baseline: str,
     out: Path,
     models: Sequence[RunFolder] = (),
+    left_out: Mapping[str, str] = MappingProxyType({}),
     title: str,
     about: str = "",
     paper: str = "",
@@ -58,6 +60,7 @@ def make_report(
         compose: a published experiment.
         baseline: family of the head that others are compared with.
         models: folders of what was measured of pretrained models.
+        left_out: what does not count already, with the reason.
         title: its heading.
         about: its introduction.
         paper: "Yang et al. 2018, table 4": whose published values are taken where several have one.
@@ -65,7 +68,8 @@ def make_report(
     Raises: UserError when nothing counts, no run or publication has the baseline's head, or `out`
         cannot be written.
     """
-    runs, left_out = grouped(table, baseline)
+    runs, uncounted = grouped(table, baseline)
+    left_out = {**left_out, **uncounted}
     if runs.empty and not models:
         why = first_reason(left_out) if left_out else "there is none"
         raise UserError(f"no run can be reported on: {why}")
@@ -139,10 +143,8 @@ def measurements(
     for kind in kinds:
         files: list[tuple[str, StoredRecord]] = []
         for label, path in folders.items():
-            try:
-                files += measured(RunFolder(path), kind, label, every_text=every_text)
-            except UserError as error:
-                left_out[f"{path.name}, {kind.name}"] = str(error).splitlines()[0]
+            folder = RunFolder(path)
+            files += measured(folder, kind, label, every_text=every_text, left_out=left_out)
         if not files:
             continue
         is_named = every_text or len({variant for variant, _ in files}) > 1

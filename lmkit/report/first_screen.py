@@ -25,7 +25,7 @@ RULE = (
 )
 RULE_OF_R = (
     "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
-    "in the table, and seeds are no points."
+    "in the table but for those with ‡, and seeds are no points."
 )
 _COLUMNS = 2  # of the small panels
 _FEWEST = 3  # heads of a panel
@@ -101,11 +101,11 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
 
 
 def _trained_otherwise(rows: pd.DataFrame) -> pd.Series:
-    """Whether a head's perplexity is not compared with that of its setting's baseline."""
+    """Whether a head is not compared with the baseline that stands in its setting."""
     if "difference" not in rows:  # variants of one head
         return pd.Series(False, rows.index)
     has_baseline = rows.groupby("setting")["is_baseline"].transform("any")
-    return has_baseline & ~rows["is_baseline"] & rows["difference"].isna()
+    return has_baseline & ~rows["is_baseline"] & (rows["difference"].isna() | rows["apart"])
 
 
 def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:

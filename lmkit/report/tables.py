@@ -57,8 +57,10 @@ def groups(
     text = _rates(runs, known.loc[shown.index]).join(_text(shown, runs, contexts))
     text = text.assign(**_tested(against)).join(columns)
     text.index = pd.Index(against["head_label"].where(~against["head_label"].duplicated(), labels))
-    tested = against[["difference", "low", "high", "p_welch", "p_student", "p_holm"]]
-    values = shown.join(tested).set_axis(labels[shown.index])
+    tested = against[
+        ["baseline_ppl", "difference", "low", "high", "p_welch", "p_student", "p_holm"]
+    ]
+    values = shown.join(tested).join(columns).set_axis(labels[shown.index])
     notes += [*baselines_apart(against), *_ten_seeds(runs, against, beside)]
     if text.columns.str.contains("rank").any():
         notes.append(f"Ranks are over {contexts:,} contexts of the test split.")

@@ -39,6 +39,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("+seeed=3", "there is no option seeed (did you mean seed?)"),
         ("+windows.seed=7", "windows.seed cannot be set: lmkit gives it itself"),
         ("stopping.epochs=3", "stopping.epochs is the option patience: set patience=3"),
+        ("patience=3 stopping.epochs=null", "is the option patience: set patience=null"),
         ("hydra/launcher=slurm", "hydra/launcher=slurm is for sweeps: give multirun_sweeps=NAME"),
         ("~data", "data cannot be removed: choose another with data=NAME"),
         ("+trainer.precision=tf32", "An item is already at 'trainer.precision'; Either remove +"),

@@ -548,7 +548,7 @@ def test_another_model_of_the_same_name_needs_a_folder_of_its_own(
 def test_the_extra_is_named_where_the_library_is_missing(models, here, refused, monkeypatch):
     monkeypatch.setitem(sys.modules, "transformers", None)
     error = refused("rank", f"hf={models / 'gpt2'}", f"text={models / 'text.txt'}")
-    assert error.endswith("which are not installed: pip install transformers safetensors")
+    assert error.endswith("libraries that are not installed: pip install transformers safetensors")
 
 
 def test_a_head_that_is_something_else_is_refused(models, here, refused, monkeypatch):

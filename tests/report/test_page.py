@@ -218,6 +218,9 @@ def test_a_baseline_that_the_table_does_not_show_is_told(runs, tmp_path, make_ru
     assert "Cube (−10.00‡)" in html
     assert "‡ Compared with a baseline trained alike: Cube with 71.50." in html
     assert "‡" not in cells(html)["GSS"]
+    (table,) = (tmp_path / "out" / "tables").glob("*_groups.csv")
+    rows = pd.read_csv(table, index_col=0)["baseline_ppl"]
+    assert rows[rows.index.str.startswith("Cube")].to_list() == [71.5]
 
 
 def test_a_head_trained_otherwise_than_the_baseline_is_marked_in_the_sentence(
@@ -358,6 +361,15 @@ def test_what_was_measured_otherwise_than_other_heads_is_told_apart(tmp_path):
     assert list(table.text.index) == ["Softmax (test 2000)", "GSS (test 2000 last)"]
 
 
+def test_a_damaged_file_hides_no_other(tmp_path):
+    measured_divergence(tmp_path, "test_1000", "test_2000")
+    (tmp_path / "analysis" / "divergence_test_1000.json").write_text("{")
+    left_out: dict[str, str] = {}
+    ((table,), _) = measurements({"Softmax": tmp_path}, [Divergence], left_out)
+    assert table.text.index.to_list() == ["Softmax"]
+    assert list(left_out) == [f"{tmp_path.name}, divergence_test_1000"]
+
+
 def test_what_cannot_be_drawn_is_named_and_its_table_stays(tmp_path, monkeypatch):
     measured_divergence(tmp_path, "test_2000")
     monkeypatch.setattr(Divergence, "caption", "a figure", raising=False)
@@ -403,11 +415,14 @@ def test_seeds_are_no_points_of_the_correlation(runs, tmp_path, make_run):
 
 def test_what_the_table_does_not_compare_is_no_point(runs, tmp_path, make_run):
     make_run(runs, 1, 56.0, 9981, mixture="softmaxes")
-    make_run(runs, 1, 56.5, 3000, transform="outside")
+    make_run(runs, 1, 56.5, 3000, mixture="softmaxes", transform="outside")
     before = draws(runs, tmp_path)
     assert "r = " in before
     longer = {"max_epochs": 2000}
     make_run(runs, 1, 10.0, 20, mixture="softmaxes", transform="gss", options=longer)
+    otherwise = {"windows.batch_size": 80}  # compared with a baseline that the table does not show
+    make_run(runs, 1, 70.0, options=otherwise)
+    make_run(runs, 1, 10.0, 20, transform="outside", options=otherwise)
     assert draws(runs, tmp_path) == before
 
 

@@ -18,7 +18,7 @@ _TRAINING = threading.Lock()
 @contextmanager
 def alone_in_process() -> Iterator[None]:
     """Within, this thread alone trains. Then random generators draw on as before, and algorithms
-    are deterministic, and take threads and TF32, as before.
+    are deterministic, and take threads, as before.
 
     Raises: UserError where another thread trains: both would draw from the same generators; and
         where new tensors would not be float32.
@@ -37,7 +37,6 @@ def alone_in_process() -> Iterator[None]:
     cudas = torch.cuda.get_rng_state_all() if has_used else None
     is_deterministic = torch.are_deterministic_algorithms_enabled()
     warns_only = torch.is_deterministic_algorithms_warn_only_enabled()
-    tf32 = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     seed, threads = os.environ.get(_SEED), torch.get_num_threads()
     try:
         yield
@@ -48,7 +47,6 @@ def alone_in_process() -> Iterator[None]:
         if cudas is not None:
             torch.cuda.set_rng_state_all(cudas)
         torch.use_deterministic_algorithms(is_deterministic, warn_only=warns_only)
-        torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32 = tf32
         torch.set_num_threads(threads)
         os.environ.pop(_SEED, None)
         if seed is not None:

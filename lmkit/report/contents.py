@@ -69,7 +69,7 @@ def make_report(
         cannot be written.
     """
     runs, uncounted = grouped(table, baseline)
-    left_out = {**left_out, **uncounted}
+    left_out = {**uncounted, **left_out}
     if runs.empty and not models:
         why = first_reason(left_out) if left_out else "there is none"
         raise UserError(f"no run can be reported on: {why}")

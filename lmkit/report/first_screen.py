@@ -25,7 +25,7 @@ RULE = (
 )
 RULE_OF_R = (
     "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
-    "in the table but for those with ‡, and seeds are no points."
+    "in the table but for those with ‡ or of other training, and seeds are no points."
 )
 _COLUMNS = 2  # of the small panels
 _FEWEST = 3  # heads of a panel

@@ -73,7 +73,7 @@ def groups(
         notes = notes if len(rest) <= _MOST_NOTED else []
         folded = _text(rest, runs, contexts).join(columns)
         folded.index = told_apart(labels[rest.index])
-        values = rest.set_axis(labels[rest.index])
+        values = rest.join(columns).set_axis(labels[rest.index])
         found.append(PageTable("further", title, folded, values, notes, is_folded=True))
     return found
 

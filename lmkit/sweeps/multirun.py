@@ -6,7 +6,7 @@ sweeper.
 """
 
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -177,7 +177,7 @@ def _hand_over(
 
 
 def launch(
-    train: Callable[[SweepFolder, Sequence[Point]], None],
+    train: Callable[[SweepFolder, Sequence[Point]], Mapping[str, Failure] | None],
     loader: ConfigLoader,
     config: DictConfig,
     lines: Sequence[Sequence[str]],
@@ -199,15 +199,15 @@ def launch(
     sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
     batch = sweep.manifest.points
     sweep.save(adds=follows)
-    train(sweep, batch)
-    return [_job(sweep, point) for point in points]
+    given_up = train(sweep, batch) or {}
+    return [_job(sweep, point, given_up.get(point.run)) for point in points]
 
 
-def _job(sweep: SweepFolder, point: Point) -> JobReturn:
+def _job(sweep: SweepFolder, point: Point, given_up: Failure | None) -> JobReturn:
     job = JobReturn(overrides=point.overrides, status=JobStatus.COMPLETED)
     folder = sweep.run_folder(point)
-    failure = sweep.failure(point)
-    if folder.finished_within(point.budget):
+    failure = given_up or sweep.failure(point)
+    if given_up is None and folder.finished_within(point.budget):
         job.return_value = folder.read_result().metrics["valid_ppl"]
     elif failure is not None:
         job.status = JobStatus.FAILED

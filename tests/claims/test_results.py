@@ -39,7 +39,6 @@ def test_a_training_gives_back_what_it_changed_in_its_process():
     assert torch.is_deterministic_algorithms_warn_only_enabled()
     torch.use_deterministic_algorithms(False)
     assert "PL_GLOBAL_SEED" not in os.environ
-    assert torch.backends.cudnn.allow_tf32
 
 
 @pytest.mark.usefixtures("lmkit")

@@ -214,8 +214,11 @@ def test_contexts_of_one_rms_leave_what_the_trunks_decoder_predicts(
     assert define(head_config(*options[:1], *options[2:])).folder.path != folder.path
 
 
+KINDS = [mixture for mixture in MIXTURES if mixture != "doc"]  # which takes all layers
+
+
 @pytest.mark.parametrize("factor", [1, 0.3])
-@pytest.mark.parametrize("kind", [*MIXTURES, "low rank", "softcap", "mixtape"])
+@pytest.mark.parametrize("kind", [*KINDS, "low rank", "softcap", "mixtape"])
 def test_a_head_of_the_trunks_kind_starts_with_its_log_p_at_any_scale(kind, factor):
     def make_head() -> Head:
         mixture = MIXTURES.get(kind, lambda: SingleContext(E))()

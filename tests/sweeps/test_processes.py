@@ -16,7 +16,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import Locks, RunLock
 from lmkit.runs.stop_signals import StopRequested
 from lmkit.runs.sweep_folder import Failure, SweepFolder
-from lmkit.sweeps import backlog, planning, processes, tables
+from lmkit.sweeps import backlog, multirun, planning, processes, tables
 from lmkit.sweeps.backlog import Backlog
 from lmkit.sweeps.local import Packed, visible_devices
 from lmkit.sweeps.processes import run_points, without_result
@@ -129,6 +129,14 @@ def test_what_one_process_has_no_right_to_is_left_to_others(sweep_of, monkeypatc
     assert said == ["[1/1] failed ([Errno 13] Permission denied: 'a file'): 0 ok"]
     assert not list((sweep.path / "failures").iterdir())
     assert run_points(sweep, [point], [{}], said.append) == {}
+
+
+def test_another_sweeper_hears_of_a_point_that_was_given_up_here(sweep_of):
+    sweep = sweep_of("ok")
+    (point,) = sweep.manifest.points
+    job = multirun._job(sweep, point, Failure("no right to", [], repeats=True, attempts=0))
+    with pytest.raises(UserError, match="no right to"):
+        assert job.return_value
 
 
 def test_only_looks_in_a_row_count(sweep_of, monkeypatch):

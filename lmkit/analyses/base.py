@@ -188,24 +188,20 @@ def measured(
     folder: RunFolder,
     kind: type[Analysis],
     label: str,
+    left_out: dict[str, str],
     *,
     every_text: bool = False,
-    left_out: dict[str, str] | None = None,
 ) -> Iterator[tuple[str, StoredRecord]]:
     """What `kind` measured of a run on its own text, or of a model on every text, and what the name
     of its file says beside the kind: `test 2000`, `valid last`.
 
     Args:
         left_out: gets the files that are damaged or of another version.
-
-    Raises: UserError naming such a file, without `left_out`.
     """
     for stem in analysis_files.analysis_stems(folder, kind.name, every_text=every_text):
         try:
             stored = _stored(folder, kind, stem, label)
         except UserError as error:
-            if left_out is None:
-                raise
             left_out[f"{folder.path.name}, {stem}"] = str(error).splitlines()[0]
             continue
         if stored is not None:

@@ -53,18 +53,18 @@ def work(sweep: SweepFolder, console: Console) -> bool:
     given up, is obeyed once these are done.
     """
     seen: set[tuple[str, Budget]] = set()
-    unreadable: set[str] = set()  # by this process
+    denied: set[str] = set()  # to this process, by rights of files
     sweep.begin()
     while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
         given_up = train_here(sweep, left[start:] + left[:start], [{}])
         sweep = SweepFolder.find(str(sweep.path), ".")  # a later command may have replaced it
-        unreadable |= {run for run, failure in given_up.items() if not failure.attempts}
-        recorded = given_up.keys() - unreadable
+        denied |= {run for run, failure in given_up.items() if not failure.attempts}
+        recorded = given_up.keys() - denied
         again = {p.run for p in left if p.run in recorded and sweep.failure(p) is None}
         seen |= {(point.run, point.budget) for point in left if point.run not in again}
     points = sweep.manifest.points
-    failed = standings(sweep, [p for p in points if p.run in unreadable or sweep.failure(p)])
+    failed = standings(sweep, [p for p in points if p.run in denied or sweep.failure(p)])
     tables.show_failures(console, sweep, failed)
     return all(each.is_finished for each in failed)
 

@@ -144,7 +144,7 @@ def measurements(
         files: list[tuple[str, StoredRecord]] = []
         for label, path in folders.items():
             folder = RunFolder(path)
-            files += measured(folder, kind, label, every_text=every_text, left_out=left_out)
+            files += measured(folder, kind, label, left_out, every_text=every_text)
         if not files:
             continue
         is_named = every_text or len({variant for variant, _ in files}) > 1

@@ -223,6 +223,6 @@ class Backlog:
 
 @cache
 def _claimant(pid: int, thread: int) -> Holder:
-    """This process, by the same token as long as it lives: a claim that it could not remove is its
-    own in a later backlog, too."""
+    """This thread of this process, with one token for all of its backlogs: a claim that an earlier
+    one could not remove is a later one's own."""
     return this_process()

@@ -131,8 +131,8 @@ def test_what_was_measured_on_another_text_is_no_rank_of_the_run(place, lmkit):
     lmkit("rank", f"run={path}", "contexts=50", f"data_root={place / 'other'}")
     (row,) = frame([RunFolder(path)]).to_dict("records")
     assert not any(column.startswith("rank.") and "@50" in column for column in row)
-    assert list(measured(RunFolder(path), Rank, "")) == []
+    assert list(measured(RunFolder(path), Rank, "", {})) == []
     lmkit("rank", f"run={path}", "contexts=50")
-    ((_, own),) = measured(RunFolder(path), Rank, "")
+    ((_, own),) = measured(RunFolder(path), Rank, "", {})
     (again,) = frame([RunFolder(path)]).to_dict("records")
     assert again["rank.press@50"] == own.record.press_rank

@@ -517,6 +517,6 @@ def test_a_measurement_is_stored_whole_and_as_it_is_read_or_not_at_all(
     }.items():
         assert expected in refused(*line, f"letters={letters}")
     assert {path.name: path.read_bytes() for path in run.analysis.iterdir()} == before
-    ((_, stored),) = measured(run, importlib.import_module("own_analyses").Longest, "mine")
+    ((_, stored),) = measured(run, importlib.import_module("own_analyses").Longest, "mine", {})
     assert (stored.record.pair, stored.record.by_size) == ((1, 1 / 3), {2: 0.5})
     assert stored.arrays["texts"].tolist() == ["a"]

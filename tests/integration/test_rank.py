@@ -20,7 +20,7 @@ def test_rank_of_all_runs_of_a_folder(tiny_runs, lmkit):
     assert len(runs_in(tiny_runs)) == 2
     for run in runs_in(tiny_runs):
         assert run.path.name in shown
-        ((_, found),) = measured(run, Rank, "")
+        ((_, found),) = measured(run, Rank, "", {})
         stem = run.analysis / "rank_test_log_probs_300"
         assert stem.with_suffix(".svg").read_text().startswith("<?xml")
         loaded = load_run(run.path, "best", None, None)
@@ -46,7 +46,7 @@ def test_the_last_checkpoint_and_all_contexts(tiny_run, lmkit):
     line = (f"run={tiny_run}", "split=valid", "contexts=10000", "checkpoint=last")
     shown = lmkit("rank", *line)
     assert "contexts=10000: the valid split has only 590: all are measured\n" in shown
-    ((_, found),) = measured(RunFolder(tiny_run), Rank, "")
+    ((_, found),) = measured(RunFolder(tiny_run), Rank, "", {})
     assert (found.record.num_contexts, found.record.all_contexts) == (590, 590)
     assert (tiny_run / "analysis/rank_valid_log_probs_590_last.npz").exists()
 
@@ -59,7 +59,7 @@ def test_a_folder_that_cannot_be_written_is_refused_first(tiny_run, refused, mon
 
 def test_divergence_is_that_of_all_pairs(tiny_run, lmkit):
     lmkit("divergence", f"run={tiny_run}", "contexts=40")
-    ((_, found),) = measured(RunFolder(tiny_run), Divergence, "")
+    ((_, found),) = measured(RunFolder(tiny_run), Divergence, "", {})
     loaded = load_run(tiny_run, "best", None, None)
     rows = log_prob_matrix(loaded.model, loaded.data.eval_batches("test"))[:40].double()
     pairs = (rows.exp().unsqueeze(1) * (rows.unsqueeze(1) - rows.unsqueeze(0))).sum(2)
@@ -68,5 +68,5 @@ def test_divergence_is_that_of_all_pairs(tiny_run, lmkit):
 
 def test_divergence_of_one_pair_has_no_standard_error(tiny_run, lmkit):
     lmkit("divergence", f"run={tiny_run}", "contexts=2")
-    ((_, found),) = measured(RunFolder(tiny_run), Divergence, "")
+    ((_, found),) = measured(RunFolder(tiny_run), Divergence, "", {})
     assert (found.record.num_pairs, found.record.sampled_standard_error) == (1, None)

@@ -73,6 +73,8 @@ def test_the_first_screen_has_the_difference_and_what_was_published(runs, tmp_pa
     assert "valid 59.15" in cells(html)["Softmax"]
     assert "published test" in html
     assert "57.08 ± 0.09" in html  # Parthiban et al. 2021, table 2
+    (table,) = (tmp_path / "out" / "tables").glob("*_groups.csv")
+    assert "57.08 ± 0.09" in table.read_text("utf-8")
     assert ">the same<" in html
     assert "Perplexity against rank" not in html  # of two heads
     assert "Perplexities are per subword." not in html

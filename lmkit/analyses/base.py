@@ -202,7 +202,9 @@ def measured(
         try:
             stored = _stored(folder, kind, stem, label)
         except UserError as error:
-            left_out[f"{folder.path.name}, {stem}"] = str(error).splitlines()[0]
+            reason = str(error).splitlines()[0]
+            if left_out.setdefault(f"{folder.path.name}, {stem}", reason) != reason:
+                left_out[f"{folder.path}, {stem}"] = reason  # of another folder of this name
             continue
         if stored is not None:
             yield stem.removeprefix(kind.name).replace("_", " ").strip(), stored

@@ -43,7 +43,7 @@ def main(config: DictConfig) -> None:
                 "of no analysis known here: --config-dir names yours"
             )
         new = [folder.path.name for folder in folders if folder.state() == "new"]
-        left_out |= dict.fromkeys(new, "it has not been started")
+        left_out = dict.fromkeys(new, "it has not been started") | left_out
     with console.status("drawing"):
         written = make_report(
             runs,

@@ -56,8 +56,8 @@ def main() -> None:
         runs = heads(finished)
     runs = by_column(runs, given["sort"]) if given["sort"] else runs
     names = given["columns"]
-    if names.startswith("["):  # as Hydra's commands take a list
-        names = names.removeprefix("[").removesuffix("]")
+    if names.startswith("[") and names.endswith("]"):  # as Hydra's commands take a list
+        names = names[1:-1]
     columns = [name.strip() for name in names.split(",")] if names else None
     if given["csv"] == "true":
         shown = runs if columns is None else runs[chosen(runs, columns)]

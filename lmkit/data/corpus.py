@@ -101,7 +101,9 @@ class Corpus(ABC):
     short_title: str | None = None  # where space is short, "PTB"; None: its name
 
     def __post_init__(self) -> None:
-        self.display_name, self.short_name = self.title or self.name, self.short_title or self.name
+        # a corpus may be called 1984
+        self.display_name = str(self.title or self.name)
+        self.short_name = str(self.short_title or self.name)
 
     @abstractmethod
     def fingerprint(self) -> str:

@@ -36,7 +36,7 @@ class SplitFiles:
         if root is None and self.in_environment:  # as in the configuration of a run that was kept
             root = os.environ.get("LMKIT_DATA")
         self.root = None if root is None else str(root)  # a folder may be called 2026
-        self.folder, self.suffix = folder, suffix
+        self.folder, self.suffix = str(folder), suffix
 
     def read(self, split: str) -> bytes:
         """The bytes of a split. Raises: UserError when `data.root` is unset or lacks the file."""
@@ -107,7 +107,7 @@ class TextFiles(SplitFiles):
         super().__init__(root, folder, FORMS[0])
         if not 0 < require_number("data.held_out", held_out) < 0.5:
             raise UserError(f"data.held_out must be between 0 and 0.5, but is {held_out}")
-        self.field, self.held_out = field, held_out
+        self.field, self.held_out = str(field), held_out
 
     def read(self, split: str) -> bytes:
         return b"".join(piece for _, piece in self._pieces(split))

@@ -40,8 +40,17 @@ def end_with(error: UserError) -> NoReturn:
 
 def may_pass(error: BaseException) -> bool:
     """Whether it is that of a file server or a disk, or comes from one: it may be back."""
-    origin = error if isinstance(error, OSError) else error.__cause__ or error.__context__
+    origin = _origin(error)
     return isinstance(origin, OSError) and origin.errno in _PASSING
+
+
+def is_denied(error: BaseException) -> bool:
+    """Whether this user has no right to a file, or it comes from that."""
+    return isinstance(_origin(error), PermissionError)
+
+
+def _origin(error: BaseException) -> BaseException | None:
+    return error if isinstance(error, OSError) else error.__cause__ or error.__context__
 
 
 def first_reason(left_out: Mapping[str, str]) -> str:
@@ -194,7 +203,11 @@ def misfit(
         return UserError(said)
     options, takes = factory.keywords, parameters(factory.func)
     names = [name for name in takes if name not in given]
-    unknown = next((name for name in options if name not in takes and f"'{name}'" in text), None)
+    takes_none = text.endswith(" takes no arguments")  # a class without a constructor
+    unknown = next(
+        (name for name in options if name not in takes and (takes_none or f"'{name}'" in text)),
+        None,
+    )
     if unknown is not None:
         near, listed = did_you_mean(unknown, names, prefix), ", ".join(names) or "no options"
         return UserError(

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError, may_pass
+from lmkit.errors.user_error import UserError, is_denied, may_pass
 from lmkit.runs.holder import Holder, this_process
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
@@ -132,7 +132,7 @@ class Backlog:
             failure = self._sweep.failure(point)
             if failure is None or not self._sweep.is_given_up(failure):
                 failure = Failure(str(error), [], repeats=True, attempts=0)
-                if not isinstance(error, PermissionError):
+                if not is_denied(error):
                     failure = self._sweep.record_failure(point, failure)
             self._give_up(point, failure)
 

@@ -19,7 +19,7 @@ from omegaconf import DictConfig
 from omegaconf.errors import OmegaConfBaseException
 from rich.console import Console
 
-from lmkit.errors.user_error import UserError, require_count
+from lmkit.errors.user_error import UserError, is_denied, require_count
 from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import require_last
@@ -141,10 +141,10 @@ def _checked(
                     runs[i] = folder.path.name
                 else:
                     require_last(folder)
-            except UserError as wrong:
-                raise _point_error(i, labels[i], str(wrong)) from None
-            except PermissionError:
-                pass  # another user's: the point fails, and the others are trained
+            except (UserError, PermissionError) as wrong:
+                if not is_denied(wrong):
+                    raise _point_error(i, labels[i], str(wrong)) from None
+                # of another user: the point fails, and the others are trained
     left = [i for i in range(len(configs)) if i not in runs]
     with console.status(f"checking {counted(len(left), 'run')}"):
         checked, error = check([configs[i] for i in left], has_gpu)

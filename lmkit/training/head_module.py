@@ -4,9 +4,11 @@ Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocab
 """
 
 import math
+import random
 from collections.abc import Callable, Mapping
 from typing import Any, cast
 
+import numpy as np
 import pytorch_lightning as pl
 import torch
 from pytorch_lightning.core.optimizer import LightningOptimizer
@@ -196,7 +198,11 @@ class HeadModule(pl.LightningModule, Predictor):
         self.valid_nll.update(nll_TB.double().mean(), nll_TB.numel())
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        numpys = np.random.get_state(legacy=False)  # a user's class may draw from it
+        numpys["state"]["key"] = numpys["state"]["key"].tolist()  # a checkpoint has plain data
         checkpoint["lmkit_progress"] = {
+            "python_rng": random.getstate(),
+            "numpy_rng": numpys,
             "cpu_rng": torch.get_rng_state(),
             "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "train_nll": (self.train_nll.total, self.train_nll.num_tokens),
@@ -208,6 +214,9 @@ class HeadModule(pl.LightningModule, Predictor):
 
     def restore(self, progress: Mapping[str, Any]) -> None:
         """Restores what `on_save_checkpoint` stored."""
+        if "python_rng" in progress:  # not in what an earlier lmkit saved
+            random.setstate(progress["python_rng"])
+            np.random.set_state(progress["numpy_rng"])
         torch.set_rng_state(progress["cpu_rng"])
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])

@@ -24,8 +24,7 @@ from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from tests.claims.conftest import Lmkit, typed_in
-from tests.faults.comparison import runs_in
-from tests.integration.test_resume import assert_same_run
+from tests.faults.comparison import assert_same_run, runs_in
 from tests.tiny import without
 
 AT_STEP = """

@@ -86,6 +86,10 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("optimizer.lr=-1", "optimizer: Invalid learning rate: -1"),
         ("optimizer.lr=abc", "optimizer.lr must be a number, but is 'abc'"),
         ("+optimizer.momentumm=1", "(did you mean optimizer.momentum?); it takes lr, "),
+        (
+            "trigger=never +trigger.n=3",
+            "no option trigger.n; it takes no options; ~trigger.n leaves",
+        ),
         ("optimizer.lr=${seeed}", "optimizer.lr: Interpolation key 'seeed' not found"),
         (f"x=[{300 * 'a'}", "aaa' cannot be read as option=value"),  # longer than a file's name
         ("seed=abc", "seed: Value 'abc' of type 'str' could not be converted to Integer"),

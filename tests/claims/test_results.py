@@ -226,8 +226,9 @@ def test_runs_are_listed_finished_or_not_sorted_and_filtered(lmkit, capsys):
     assert [row[0] for row in listed(capsys)] == [second[0], first[0], third[0]]
     lmkit("runs", "runs state:unfinished", "columns=seed,optimizer.lr")
     assert listed(capsys) == [[third[0], "1", "5"]]
-    lmkit("runs", "runs head:softmax seed:2", "columns=see[dx]")
-    assert [row[1:] for row in listed(capsys)] == [["2"]]
+    for column in ("see[dx]", "[se]eed"):
+        lmkit("runs", "runs head:softmax seed:2", f"columns={column}")
+        assert [row[1:] for row in listed(capsys)] == [["2"]]
 
 
 def test_whole_numbers_beside_others_stay_whole(capsys):

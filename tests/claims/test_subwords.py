@@ -14,7 +14,7 @@ from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests import tiny
 from tests.claims.conftest import typed_in
-from tests.integration.test_resume import assert_same_run
+from tests.faults.comparison import assert_same_run
 from tests.pretrained_models import make_tokenizer
 
 TINY = ("data=text", *tiny.without("data."))

@@ -156,6 +156,13 @@ def test_configs_give_a_corpus_its_names_and_the_folder_of_the_environment(
     assert (corpus.name, files.root, files.folder) == (name, root, name if root else ".")
 
 
+def test_names_folders_and_fields_may_be_numbers():
+    options = ("data=text", "data.root=/a", "data.name=1984", "data.folder=26", "data.field=5")
+    corpus = instantiate(composed_apart("train", options)["data"])
+    assert (name_of(corpus), corpus.short_name) == ("1984", "1984")
+    assert (corpus.files.folder, corpus.files.field) == ("26", "5")
+
+
 @pytest.mark.realdata
 @pytest.mark.parametrize(
     ("folder", "tokens", "vocabulary_size"),

@@ -1,4 +1,4 @@
-"""A dialogue run from its command to its table: exact resume, result, responses."""
+"""A dialogue run from its command to its table: result, responses."""
 
 import json
 import random
@@ -11,7 +11,6 @@ from lmkit.experiment.run import run
 from lmkit.runs.checksums import parse_json
 from lmkit.runs.folder import RunFolder
 from tests.dialogue.conftest import SMALL
-from tests.integration.test_resume import assert_same_run, kill_after, to_the_end
 from tests.tiny import composed
 
 pytestmark = pytest.mark.slow
@@ -45,16 +44,6 @@ def dialogues(tmp_path_factory) -> Path:
 def finished(dialogues, tmp_path_factory) -> RunFolder:
     """An undisturbed run of MoS."""
     return run(config(dialogues, tmp_path_factory.mktemp("runs")))
-
-
-def test_kills_change_no_bit(finished, dialogues, tmp_path):
-    resumed = config(dialogues, tmp_path, "callbacks.checkpoints.every_minutes=0.002")
-    moments = random.Random(7)
-    kills = sum(
-        kill_after(resumed, moments.randint(1, 5), moments.uniform(0, 0.05)) for _ in range(4)
-    )
-    assert kills >= 2, "the run ended before it could be killed often"
-    assert_same_run(finished, to_the_end(resumed))
 
 
 def test_it_learns_and_has_a_result_like_any_run(finished):

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from lmkit.errors.user_error import UserError
@@ -16,6 +17,18 @@ from lmkit.training.checkpoint_files import load_checkpoint
 _COST = ("seconds_per_epoch", "tokens_per_second", "peak_memory_mib")
 _REFUSED = "refused"
 _TIMED = ("metrics", "Cost", *_COST)  # of a checkpoint: holds times too
+
+
+def assert_same_run(one: RunFolder, other: RunFolder) -> None:
+    assert one.read_result().metrics == other.read_result().metrics
+    first, second = load_checkpoint(one.last), load_checkpoint(other.last)
+    for name, weight in first["state_dict"].items():
+        assert torch.equal(weight, second["state_dict"][name]), name
+    averages = first["callbacks"]["AsgdSwitch"]["averages"]
+    assert averages
+    for name, average in averages.items():
+        assert torch.equal(average, second["callbacks"]["AsgdSwitch"]["averages"][name]), name
+    assert rows(one) == rows(other)
 
 
 def differences(disturbed: Path, undisturbed: Path, flipped: Collection[str] = ()) -> list[str]:

@@ -23,8 +23,7 @@ from lmkit.data.windows import Columns, EvalWindows
 from lmkit.experiment.objects import make_model
 from lmkit.measures.model_spectra import model_spectrum
 from tests import tiny
-from tests.faults.comparison import runs_in
-from tests.integration.test_resume import assert_same_run
+from tests.faults.comparison import assert_same_run, runs_in
 from tests.language_models import log_prob_matrix
 from tests.tiny import composed
 from tests.waiting import wait_for

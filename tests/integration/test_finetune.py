@@ -24,8 +24,7 @@ from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder
 from lmkit.sweeps.status import standings
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
-from tests.faults.comparison import contents
-from tests.integration.test_resume import assert_same_run
+from tests.faults.comparison import assert_same_run, contents
 from tests.results.forging import change
 
 QUIET = ["logger=csv", "callbacks.progress_bar=null", "callbacks.spectrum=null"]
@@ -148,12 +147,6 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
     (standing,) = standings(sweep)
     assert (standing.state, standing.epoch) == ("finished", 3)
     assert standing.test_ppl == result.metrics["test_ppl"]
-
-
-def test_an_unfinished_run_is_refused(toy_copy, refused):
-    toy_copy.reopen()
-    error = refused("finetune", f"run={toy_copy.path}")
-    assert error.endswith(f"selects no finished run: {toy_copy.path.name}: it has not finished")
 
 
 def test_another_text_is_refused(toy_copy):

@@ -3,16 +3,21 @@
 The test dies within the process, at the call that it names: nothing is written after it.
 """
 
+import random
 from functools import wraps
 from pathlib import Path
 
+import numpy as np
 import pytest
 
+from lmkit.errors.user_error import UserError
+from lmkit.experiment.definition import define
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.callbacks.epoch_end import EpochEnd
-from tests.integration.test_resume import assert_same_run
-from tests.tiny import TINY, trained
+from lmkit.training.objective import RegularizedNLL
+from tests.faults.comparison import assert_same_run
+from tests.tiny import TINY, composed, run_of, trained
 
 OPTIONS = (
     *(*TINY, "callbacks.checkpoints.every_minutes=1e-6", "trainer.log_every_n_steps=1"),
@@ -24,7 +29,14 @@ class Killed(BaseException):
     """As SIGKILL would: nothing handles it."""
 
 
-def killed_at(runs_dir: Path, method: str, call: int) -> None:
+class Drawing(RegularizedNLL):
+    """Draws from the generators that Lightning seeds beside PyTorch's."""
+
+    def __call__(self, nll, *outputs):
+        return super().__call__(nll, *outputs) * (random.random() + np.random.random_sample())
+
+
+def killed_at(runs_dir: Path, method: str, call: int, *further: str) -> None:
     """Trains until `EpochEnd.method` is called for the `call`-th time."""
     original, calls = getattr(EpochEnd, method), 0
 
@@ -39,7 +51,7 @@ def killed_at(runs_dir: Path, method: str, call: int) -> None:
     with pytest.MonkeyPatch.context() as monkeypatch:
         monkeypatch.setattr(EpochEnd, method, fatal)
         with pytest.raises(Killed):
-            trained(runs_dir, *OPTIONS)
+            trained(runs_dir, *OPTIONS, *further)
 
 
 @pytest.fixture(scope="module")
@@ -75,3 +87,19 @@ def test_killed_before_a_step_is_saved(epoch, steps, is_robbed, undisturbed, tmp
 def test_killed_before_the_best_checkpoint_is_linked(undisturbed, tmp_path):
     killed_at(tmp_path, "_link_best", 2)
     assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
+
+
+def test_a_class_may_draw_from_the_generators_of_python_and_numpy(tmp_path):
+    drawing = f"objective._target_={__name__}.Drawing"
+    killed_at(tmp_path / "killed", "save", 20, drawing)
+    whole = trained(tmp_path / "whole", *OPTIONS, drawing)
+    assert_same_run(whole, trained(tmp_path / "killed", *OPTIONS, drawing))
+
+
+def test_a_checkpoint_of_another_configuration_is_refused(trained_runs, tmp_path):
+    options = (*TINY, "optimizer.lr=4")
+    other = define(composed(*options) | {"runs_dir": str(tmp_path)}).folder
+    other.checkpoints.mkdir(parents=True)
+    other.last.write_bytes(run_of(trained_runs, "toy").last.read_bytes())
+    with pytest.raises(UserError, match="another configuration"):
+        trained(tmp_path, *options)

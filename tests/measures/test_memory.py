@@ -8,7 +8,7 @@ import torch
 from lmkit.cli.one_line import in_one_line
 from lmkit.errors.user_error import UserError
 from lmkit.measures import memory
-from lmkit.measures.memory import available_bytes, require_memory, within_gpu_memory
+from lmkit.measures.memory import available_bytes, require_memory
 
 CPU = torch.device("cpu")
 
@@ -58,12 +58,6 @@ def test_work_that_does_not_fit_is_refused_with_a_remedy(monkeypatch):
     message = r"it needs 2\.0 GB of memory, but only 1\.0 GB are available: take less"
     with pytest.raises(UserError, match=message):
         require_memory(2 * 10**9, CPU, "it", "take less")
-
-
-def test_a_full_gpu_is_one_line():
-    told = pytest.raises(UserError, match=r"^CUDA out of memory: choose fewer contexts$")
-    with told, within_gpu_memory("choose fewer contexts"):
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20 GiB.")
 
 
 def test_a_full_gpu_is_one_line_wherever_a_command_is():

@@ -372,6 +372,18 @@ def test_a_damaged_file_hides_no_other(tmp_path):
     assert list(left_out) == [f"{tmp_path.name}, divergence_test_1000"]
 
 
+def test_damaged_files_of_models_of_one_name_are_both_named(tmp_path):
+    models = {name: tmp_path / name / "gpt2" for name in "ab"}
+    for path in models.values():
+        measured_divergence(path, "test_1000")
+        (path / "analysis" / "divergence_test_1000.json").write_text("{")
+    left_out: dict[str, str] = {}
+    measurements(models, [Divergence], left_out)
+    second = models["b"] / "analysis"
+    assert list(left_out) == ["gpt2, divergence_test_1000", f"{models['b']}, divergence_test_1000"]
+    assert str(second) in left_out[f"{models['b']}, divergence_test_1000"]
+
+
 def test_what_cannot_be_drawn_is_named_and_its_table_stays(tmp_path, monkeypatch):
     measured_divergence(tmp_path, "test_2000")
     monkeypatch.setattr(Divergence, "caption", "a figure", raising=False)

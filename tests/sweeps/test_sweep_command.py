@@ -10,6 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from lmkit.cli import sweep as command
+from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import look_at
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
@@ -99,7 +100,10 @@ def test_a_worker_tries_again_what_it_gave_up_when_the_sweeps_command_is_typed_a
     assert [len(each) for each in attempts(sweep)] == [2, 1, 1]
 
 
-def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(sweep_of, monkeypatch, capsys):
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(
+    sweep_of, monkeypatch, capsys, is_folder
+):
     sweep = sweep_of("ok", "ok")
     private = sweep.run_folder(sweep.manifest.points[0]).path
     private.mkdir(parents=True)
@@ -107,7 +111,8 @@ def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(sweep_of, mon
 
     def state(folder: RunFolder) -> str:
         if folder.path == private:
-            raise PermissionError(errno.EACCES, "Permission denied", str(folder.result))
+            denied = PermissionError(errno.EACCES, "Permission denied", str(folder.result))
+            raise denied if is_folder else UserError(str(denied)) from denied
         return real(folder)
 
     monkeypatch.setattr(RunFolder, "state", state)
@@ -118,6 +123,7 @@ def test_a_worker_ends_though_a_run_of_another_user_cannot_be_read(sweep_of, mon
         printed = capsys.readouterr().out
         assert "Permission denied" in printed
     assert "2 runs: 1 finished, 1 failed" in printed
+    assert sweep.failure(sweep.manifest.points[0]) is None  # others may have the right
 
 
 def test_a_point_that_a_worker_may_not_claim_shows_in_its_exit_status(sweep_of, monkeypatch):

@@ -272,7 +272,6 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
 
 
 def _first_valid_ppl(folder: str) -> float:
-    """Valid perplexity after the first epoch."""
     rows = MetricsFile(RunFolder(Path(folder)).metrics).read()
     return next(row["valid/ppl"] for row in rows if "valid/ppl" in row)
 
@@ -465,6 +464,5 @@ def _cpus(runs: pd.DataFrame) -> str:
 
 
 def markdown(columns: list[str], rows: list[list[str]]) -> str:
-    """A table in Markdown."""
     lines = [columns, ["---"] * len(columns), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)

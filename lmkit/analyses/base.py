@@ -53,8 +53,6 @@ class Record(BaseModel):
 
 
 class Recorded(NamedTuple):
-    """What `measure` returns."""
-
     record: Record
     arrays: Arrays = MappingProxyType({})
 
@@ -112,6 +110,7 @@ class Analysis(ABC):
     record: ClassVar[type[Record]]
     title: ClassVar[str]  # of its section on the page
     caption: ClassVar[str] = ""  # of its figure; "": it draws none
+    apart: ClassVar[Sequence[str]] = ()  # fields that tell measurements of one run apart
     checkpoint: str = "best"  # which of a run's checkpoints is loaded
 
     @abstractmethod
@@ -123,7 +122,7 @@ class Analysis(ABC):
 
     def variant(self, record: Any) -> str:
         """What tells several measurements of one run apart, for the file's name: `test_2000`."""
-        return ""
+        return "_".join(str(getattr(record, field)) for field in self.apart)
 
     def lines(self, record: Any) -> Sequence[str]:
         """What the terminal shows below the record."""

@@ -25,6 +25,7 @@ class Divergence(OfContexts):
     """The expected Kullback-Leibler divergence between the rows of log P of two contexts."""
 
     name, record, title, least = "divergence", PairwiseRecord, "Pairwise divergence", 2
+    apart = ("split", "num_contexts")
 
     def measure(self, subject: Subject) -> Recorded:
         from lmkit.measures.contexts import log_prob_blocks
@@ -44,9 +45,6 @@ class Divergence(OfContexts):
                 **found._asdict(),
             )
         )
-
-    def variant(self, record: PairwiseRecord) -> str:
-        return f"{record.split}_{record.num_contexts}"
 
     @classmethod
     def in_print(cls, record: PairwiseRecord) -> dict[str, float | None]:

@@ -43,6 +43,7 @@ class Evaluate(Analysis):
     """Predicts a split by a method, whose values may first be searched on valid."""
 
     name, record, title = "evaluate", Evaluation, "Perplexity by method"
+    apart = ("method", "split")
 
     method: Method  # what predicts
     split: str  # train, valid or test
@@ -102,9 +103,6 @@ class Evaluate(Analysis):
                 }
             )
         )
-
-    def variant(self, record: Evaluation) -> str:
-        return f"{record.method}_{record.split}"
 
     def lines(self, record: Evaluation) -> list[str]:
         lines = []

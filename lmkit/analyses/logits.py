@@ -70,8 +70,6 @@ class Logits(OfContexts):
         ends = axes.get_xlim()
         axes.plot(ends, ends, "C7:", linewidth=1)
         axes.set(xlabel="logit", ylabel="transformed logit", xlim=ends)
-        if axes.get_legend_handles_labels()[0]:  # otherwise every transform is of whole rows
-            axes.legend(fontsize="small")
 
 
 def mean_slope(content: Mapping[str, Any]) -> float | None:

@@ -41,7 +41,7 @@ class NearestSoftmaxDistance(OfContexts):
     """The distance of log P from the softmaxes of a dimension."""
 
     name, record, least = "nearest_softmax", Distance, 2
-    title = "Distance from the nearest softmax"
+    title, apart = "Distance from the nearest softmax", ("split", "num_contexts", "dim")
 
     dim: int | None  # of the softmax; None: that of the model's decoder
     iterations: int  # of L-BFGS, at most
@@ -130,6 +130,3 @@ class NearestSoftmaxDistance(OfContexts):
             )
             progress.update(task, total=done)
         return found, divergence
-
-    def variant(self, record: Distance) -> str:
-        return f"{record.split}_{record.num_contexts}_{record.dim}"

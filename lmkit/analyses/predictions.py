@@ -132,9 +132,11 @@ class Predictions(Analysis):
         ranks = [rank for at in hits if (rank := expected[at].target_rank) is not None]
         theirs = np.empty(0) if other is None else other.log_probs
 
-        def compared(chosen: Sequence[int]) -> list[Prediction]:
-            nats = {at: (float(margins[at - 1]), float(theirs[at - 1])) for at in chosen}
-            return [_margin(at, expected[at], *nats[at], reader) for at in chosen]
+        def compared(at: int) -> Prediction:
+            found = _prediction(Context(f"margin {at}", "margin", at), expected[at], reader)
+            margin = float(margins[at - 1]) if math.isfinite(margins[at - 1]) else None
+            known = {"other_prob": math.exp(theirs[at - 1]), "margin_nats": margin}
+            return found.model_copy(update=known)
 
         return PredictionsRecord(
             split=reader.split,
@@ -153,8 +155,8 @@ class Predictions(Analysis):
                 for context in contexts
             ],
             compared_with=None if other is None else other.name,
-            better=compared(better),
-            worse=compared(worse),
+            better=list(map(compared, better)),
+            worse=list(map(compared, worse)),
         )
 
     def _contexts(self, reader: TextReader) -> list[Context]:
@@ -202,15 +204,6 @@ def _prediction(context: Context, expected: NextWords, reader: TextReader) -> Pr
         top=[vocabulary[index] for index, _ in expected.top],
         top_probs=[prob for _, prob in expected.top],
     )
-
-
-def _margin(
-    position: int, expected: NextWords, margin: float, theirs: float, reader: TextReader
-) -> Prediction:
-    """A context with the margin of the model over the other one, and that one's log-probability."""
-    found = _prediction(Context(f"margin {position}", "margin", position), expected, reader)
-    nats = margin if math.isfinite(margin) else None
-    return found.model_copy(update={"other_prob": math.exp(theirs), "margin_nats": nats})
 
 
 def _line(found: Prediction) -> str:

@@ -102,7 +102,6 @@ class PressRobustness(OfContexts):
             axes.plot(c, predicted, color=points.get_color(), linewidth=1)
             axes.axhline(found.true_rank, color=points.get_color(), ls=":", linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="c", ylabel="Press rank")
-        axes.legend(fontsize="small")
 
 
 @contextmanager

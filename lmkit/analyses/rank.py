@@ -56,6 +56,7 @@ class Rank(OfContexts):
     """The spectrum of log P, or of transformed logits, with every measure of its rank."""
 
     name, record, title, least = "rank", Ranks, "Spectra and ranks", 2
+    apart = ("split", "matrix", "num_contexts")
     caption = (
         "Singular values of log P, and of the decoder's weight (broken), relative to the largest. "
         "The dotted line is the tolerance of Press's rank."
@@ -119,9 +120,6 @@ class Rank(OfContexts):
         arrays = {k: v.singular_values.cpu().numpy() for k, v in spectra.items() if v is not None}
         return Recorded(record, arrays)
 
-    def variant(self, record: Ranks) -> str:
-        return f"{record.split}_{record.matrix}_{record.num_contexts}"
-
     def lines(self, record: Ranks) -> list[str]:
         lines = [
             f"{measure.replace('_', ' ')} is unresolved: {why}"
@@ -155,4 +153,3 @@ class Rank(OfContexts):
                 index, color = np.arange(1, len(weight) + 1), line.get_color()
                 axes.plot(index, weight / weight[0], color=color, ls="--", linewidth=1)
         axes.set(xscale="log", yscale="log", xlabel="index", ylabel="singular value / the largest")
-        axes.legend(fontsize="small")

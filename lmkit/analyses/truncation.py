@@ -36,7 +36,7 @@ class Truncation(OfContexts):
     """The price of each rank."""
 
     name, record, least = "truncation", Truncations, 2
-    title = "What each rank is worth"
+    title, apart = "What each rank is worth", ("split", "num_contexts")
     caption = (
         "KL divergence, in nats a context, of log P from its best approximation of rank k in the "
         "sum of squares, rows normalised again. It is no lower bound: a softmax of rank k can be "
@@ -82,9 +82,6 @@ class Truncation(OfContexts):
             )
         )
 
-    def variant(self, record: Truncations) -> str:
-        return f"{record.split}_{record.num_contexts}"
-
     @classmethod
     def draw(cls, axes: Axes, measured: Sequence[StoredRecord]) -> None:
         from lmkit.presentation.figures import looks
@@ -95,4 +92,3 @@ class Truncation(OfContexts):
         axes.set(xscale="log", xlabel="rank k", ylabel="KL, nats a context")
         axes.set_yscale("symlog", linthresh=1e-4)
         axes.set_ylim(bottom=0)
-        axes.legend(fontsize="small")

@@ -12,7 +12,7 @@ from lmkit.cli.command_line import CONFIGS
 from lmkit.cli.entry import entry_point, plain_config, typed_options
 from lmkit.errors.user_error import UserError, first_reason, require_flag, require_threads
 from lmkit.experiment.make import make
-from lmkit.presentation.figures import figure, house_style, save
+from lmkit.presentation.figures import figure, house_style, legend_below, save
 from lmkit.presentation.tables import DASH, key_values
 from lmkit.pretrained.source import OPTIONS, PretrainedSource
 from lmkit.runs.selection import select_runs
@@ -23,7 +23,6 @@ OF_RUNS = ("run", "data_root", "changed_code", "split", "checkpoint", "compared_
 
 
 def run_analysis(name: str) -> None:
-    """Runs the analysis of that name as a command."""
 
     @entry_point(f"analyses/{name}")
     def main(config: DictConfig) -> None:
@@ -91,6 +90,8 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
             with house_style():
                 drawn, axes = figure((7, 4.5))
                 analysis.draw(axes, [measured])
+                if axes.get_legend() is None:
+                    legend_below(drawn)
                 axes.set_title(measured.label, fontsize="medium")
             save(drawn, path)
             print(f"written: {path}")

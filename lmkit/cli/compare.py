@@ -20,7 +20,6 @@ from lmkit.runs.selection import select_folders
 
 @entry_point("compare")
 def main(config: DictConfig) -> None:
-    """Selects the runs, then compares, prints and writes."""
     plain = plain_config(config)
     out = _checked_out(plain["out"])
     a, b = (_runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b"))

@@ -23,7 +23,6 @@ COMMAND = Command(
 
 
 def main() -> None:
-    """Reads the command line."""
     (name, target), given = COMMAND.read(sys.argv[1:])
     from lmkit.sweeps.axes import option_of  # they bring hydra and wandb
     from lmkit.tracking.dashboard import send, workspace

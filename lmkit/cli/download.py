@@ -30,7 +30,6 @@ COMMAND = Command(
 
 @ends_in_one_line("the same command fetches what is missing")
 def main(arguments: Sequence[str] | None = None) -> None:
-    """The command line."""
     (corpus,), given = COMMAND.read(sys.argv[1:] if arguments is None else arguments)
     place = given["root"] or os.path.expanduser(os.environ.get("LMKIT_DATA") or "data")
     require_folder("root", place)

@@ -35,7 +35,6 @@ GROUP = "reproduce"
 
 
 def main() -> None:
-    """Makes the reproduction that the first argument names."""
     arguments = sys.argv[1:]
     files = files_of(GROUP, arguments)
     run_named("reproduction", files, _run, lambda: _list(files))
@@ -113,7 +112,6 @@ def _axes_of(sweep: str, common: list[str]) -> Axes:
 
 @explained()
 def _list(files: dict[str, Path]) -> None:
-    """Prints all reproductions."""
     rows = []
     for name, file in files.items():
         content: Any = OmegaConf.load(file)

@@ -41,7 +41,6 @@ COMMAND = Command(
 
 
 def main() -> None:
-    """Reads the command line."""
     places, given = COMMAND.read(sys.argv[1:])
     runs = results(places or [given["runs_dir"]], given["runs_dir"])
     for name, reason in runs.loc[runs["state"] == "damaged", "reason"].items():

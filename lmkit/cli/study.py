@@ -24,7 +24,6 @@ usage: lmkit study STUDY [option=value ...]      lmkit study STUDY --help lists 
 
 
 def main() -> None:
-    """Runs the study that the first argument names."""
     files = files_of(GROUP, sys.argv[1:])
     sentences = {name: first_sentence(file) for name, file in files.items()}
     run_named("study", sentences, _run, lambda: print(USAGE + listed(sentences)))

@@ -1,5 +1,6 @@
 """Arguments of commands without Hydra: words, and options written `option=value`."""
 
+import glob
 import os
 import sys
 import textwrap
@@ -14,8 +15,6 @@ TRUTH = ("true", "false")
 
 
 class Option(NamedTuple):
-    """An option of a command."""
-
     default: str
     meaning: str
     choices: tuple[str, ...] = ()
@@ -98,7 +97,6 @@ class Command(NamedTuple):
         return f"{self.name} {self.words} [option=value ...]"
 
     def help_text(self) -> str:
-        """What `--help` prints."""
         lines = [f"usage: {self._usage()}", "", self.description]
         if self.choices:
             lines += ["", f"{self.words}: {', '.join(self.choices)}"]
@@ -110,7 +108,6 @@ class Command(NamedTuple):
         return "\n".join([*lines, *(["", self.epilog.rstrip()] if self.epilog else [])])
 
     def completions(self, word: str) -> list[str]:
-        """The completions of `word`."""
         option, equals, value = word.partition("=")
         if not equals:
             names = [*(f"{name}=" for name in self.options), *self.choices]
@@ -134,10 +131,4 @@ def word_begun() -> str:
 
 def folders(begun: str) -> list[str]:
     """The folders whose path begins like that, each with a / after it."""
-    start, name = begun[: begun.rfind("/") + 1], begun[begun.rfind("/") + 1 :]
-    try:
-        there = sorted(entry.name for entry in os.scandir(start or ".") if entry.is_dir())
-    except OSError:
-        return []
-    shown = [each for each in there if name.startswith(".") or not each.startswith(".")]
-    return [f"{start}{each}/" for each in shown if each.startswith(name)]
+    return sorted(glob.glob(f"{glob.escape(begun)}*/"))

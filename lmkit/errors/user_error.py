@@ -78,21 +78,23 @@ def require_at_least(option: str, value: object, minimum: float) -> None:
         raise UserError(f"{option} must be at least {minimum}, but is {value!r}")
 
 
-def require_count(option: str, value: object, minimum: int = 1, others: str = "") -> None:
-    """Raises UserError unless `value` is a whole number of at least `minimum`; `others` names what
-    else is taken.
+def require_count(
+    option: str, value: object, minimum: int = 1, others: str = "", most: float = math.inf
+) -> None:
+    """Raises UserError unless `value` is a whole number of at least `minimum` and at most `most`;
+    `others` names what else is taken.
     """
     if isinstance(value, bool) or not isinstance(value, int) or value < minimum:
         raise UserError(
             f"{option} must be a whole number of at least {minimum}{others}, but is {value!r}"
         )
+    if value > most:
+        raise UserError(f"{option} must be at most {most}, but is {value}")
 
 
 def require_seed(option: str, value: object) -> None:
     """Raises UserError unless `value` can seed every generator."""
-    require_count(option, value, 0)
-    if isinstance(value, int) and value > MAX_SEED:
-        raise UserError(f"{option} must be at most {MAX_SEED}, but is {value}")
+    require_count(option, value, 0, most=MAX_SEED)
 
 
 def require_count_or_all(option: str, value: object, minimum: int = 1) -> None:
@@ -103,9 +105,7 @@ def require_count_or_all(option: str, value: object, minimum: int = 1) -> None:
 
 def require_threads(value: object) -> None:
     """Raises UserError unless `value` is a number of CPU threads that a process can start."""
-    require_count("threads", value)
-    if isinstance(value, int) and value > MOST_THREADS:
-        raise UserError(f"threads must be at most {MOST_THREADS}, but is {value}")
+    require_count("threads", value, most=MOST_THREADS)
 
 
 def require_finite(what: str, values: Iterable[float]) -> None:
@@ -231,24 +231,15 @@ def parameters(made: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Its parameters; of a class that hands further ones on, those of its bases too; of a built-in
     function, which does not say, none.
     """
-    if not inspect.isclass(made):
-        return _named(made, skipped=0)
     found: dict[str, inspect.Parameter] = {}
-    for kind in inspect.getmro(made):
-        if "__init__" in vars(kind):
-            found = _named(vars(kind)["__init__"], skipped=1) | found
-            if not any(each.kind in _VARIADIC for each in _parameters(vars(kind)["__init__"])):
-                break
+    kinds = [vars(kind) for kind in inspect.getmro(made)] if inspect.isclass(made) else []
+    for maker in [kind["__init__"] for kind in kinds if "__init__" in kind] or [made]:
+        try:
+            takes = list(inspect.signature(maker).parameters.values())[bool(kinds) :]
+        except ValueError:
+            break
+        named = {each.name: each for each in takes if each.kind not in _VARIADIC}
+        found = named | found
+        if len(named) == len(takes):
+            break
     return found
-
-
-def _named(function: Callable[..., Any], skipped: int) -> dict[str, inspect.Parameter]:
-    named = _parameters(function)[skipped:]
-    return {each.name: each for each in named if each.kind not in _VARIADIC}
-
-
-def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:
-    try:
-        return list(inspect.signature(function).parameters.values())
-    except ValueError:
-        return []

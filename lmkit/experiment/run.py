@@ -17,6 +17,7 @@ without them, unless a damaged file must be restored.
 from __future__ import annotations
 
 import copy
+import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -28,7 +29,7 @@ from rich.console import Console
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import RunDefinition, define
 from lmkit.presentation.tables import key_values
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RUN_EXPECTED, RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import may_fail, tell
@@ -59,6 +60,13 @@ def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFol
     Raises: UserError for whatever the user can correct; existing files are kept.
     """
     defined = define(config)
+    name = defined.folder.path.name
+    if (expected := os.environ.get(RUN_EXPECTED, name)) != name:
+        raise UserError(
+            f"the run would be {name}, and its sweep waits for {expected}: is the kind of device "
+            f"another here, or was a class of yours or the text edited? The sweep's command plans "
+            f"anew"
+        )
     if defined.folder.finished_within(defined.budget):
         _report_finished(defined)
     else:

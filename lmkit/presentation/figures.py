@@ -19,7 +19,13 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.scale import LogTransform, SymmetricalLogTransform
-from matplotlib.ticker import LogFormatterSciNotation, MaxNLocator, StrMethodFormatter
+from matplotlib.ticker import (
+    LogFormatterSciNotation,
+    LogLocator,
+    MaxNLocator,
+    NullFormatter,
+    StrMethodFormatter,
+)
 
 from lmkit.runs.atomic import Check, replace_text, unlocked
 from lmkit.runs.metrics import Row
@@ -54,7 +60,6 @@ def house_style() -> Iterator[None]:
 
 
 def figure(size: tuple[float, float] = COLUMN) -> tuple[Figure, Axes]:
-    """An empty figure of a size in inches."""
     drawn = Figure(figsize=size, layout="constrained")
     return drawn, drawn.subplots()
 
@@ -124,6 +129,10 @@ def log_perplexities(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.yaxis.set_major_formatter("{x:g}")
     axes.yaxis.set_minor_formatter("{x:g}")
+    low, high = axes.get_ylim()
+    if high > 5 * low:  # else the numbers would cover each other
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
 
 
 @house_style()

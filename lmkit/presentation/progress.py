@@ -33,6 +33,5 @@ def progress_bar(console: Console | None = None, refresh_per_second: float = 10)
 
 
 def tracked(items: Iterable[_Item], name: str, console: Console | None = None) -> Iterator[_Item]:
-    """The items, with a progress bar."""
     with progress_bar(console) as progress:
         yield from progress.track(items, description=name)

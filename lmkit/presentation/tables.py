@@ -21,8 +21,6 @@ Row = Sequence[Entry]
 
 @dataclass(frozen=True)
 class Column:
-    """A column of a table."""
-
     name: str
     is_text: bool = False  # left-aligned
     is_optional: bool = False  # left out if no row has a value

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
-from lmkit.presentation.figures import house_style
+from lmkit.presentation.figures import house_style, legend_below
 from lmkit.presentation.styled import told_apart
 from lmkit.presentation.tables import counted, decimal
 from lmkit.report import curves, first_screen, over_option, tables
@@ -32,8 +32,6 @@ _CODE = {
 
 
 class Report(NamedTuple):
-    """What was written."""
-
     page: Path
     num_runs: int  # on it
     left_out: dict[str, str]  # runs and files that do not count, with the reason
@@ -158,10 +156,12 @@ def measurements(
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")
             try:
-                kind.draw(drawn.subplots(), found)
+                kind.draw(axes := drawn.subplots(), found)
             except Exception as error:  # arrays may be missing, and a user's class raise anything
                 left_out[f"{kind.name}, its figure"] = f"it cannot be drawn: {error!r}"
                 continue
+            if axes.get_legend() is None:  # a user's class may have drawn its own
+                legend_below(drawn)
             figures.append(PageFigure(kind.name, kind.title, kind.caption, drawn))
     return tables_, figures
 

@@ -96,7 +96,8 @@ def _figure(every: dict[str, Lines], contexts: int | None) -> PageFigure:
     found = {option: dict(islice(of.items(), MOST_LINES)) for option, of in every.items()}
     is_ranked = any("rank" in points for lines in found.values() for points in lines.values())
     rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
-    drawn = Figure(figsize=(PANEL[0], 0.4 + PANEL[1]), layout="constrained")
+    width = max(PANEL[0], 1.3 * len(found))  # names of options need as much
+    drawn = Figure(figsize=(width, 0.4 + PANEL[1]), layout="constrained")
     panels = drawn.subplots(len(rows), len(found), squeeze=False, sharex="col")
     look = dict(zip(dict.fromkeys(chain(*found.values())), looks(), strict=False))
     for of_option, (option, lines) in zip(panels.T, found.items(), strict=True):

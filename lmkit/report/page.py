@@ -41,8 +41,6 @@ class PageTable:
 
 @dataclass(frozen=True)
 class PageFigure:
-    """A figure."""
-
     key: str
     title: str
     caption: str

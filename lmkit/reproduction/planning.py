@@ -26,8 +26,6 @@ Axes = tuple[Mapping[str, object], Sequence[Mapping[str, object]]]
 
 
 class PlannedSweep(NamedTuple):
-    """A sweep of a reproduction."""
-
     name: str  # of its folder
     overrides: list[str]  # of `lmkit train`
     changed: list[str]  # of these, what the sweep's file does not say
@@ -35,8 +33,6 @@ class PlannedSweep(NamedTuple):
 
 
 class PlannedCommand(NamedTuple):
-    """A command of a reproduction."""
-
     words: list[str]  # after `lmkit`
     trains: Sequence[str] = ()  # the names of the runs that it trains
     sweep: str = ""  # the name of the sweep that it trains

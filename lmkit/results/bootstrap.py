@@ -50,7 +50,9 @@ def over_texts(
         raise UserError(f"{len(a_N):,} tokens make one block of {block:,}; give a smaller block")
     starts = np.arange(0, len(a_N), block)
     sums_B, tokens_B = np.add.reduceat(a_N - b_N, starts), np.diff([*starts, len(a_N)])
-    chosen_RB = np.random.default_rng(seed).integers(len(starts), size=(draws, len(starts)))
-    means_R = sums_B[chosen_RB].sum(axis=1) / tokens_B[chosen_RB].sum(axis=1)
+    random = np.random.default_rng(seed)
+    # one by one: blocks may be few tokens, and then many
+    drawn = (random.integers(len(starts), size=len(starts)) for _ in range(draws))
+    means_R = [sums_B[each_B].sum() / tokens_B[each_B].sum() for each_B in drawn]
     low, high = np.expm1(np.quantile(means_R, (0.025, 0.975)))
     return TextInterval(float(np.expm1((a_N - b_N).mean())), float(low), float(high))

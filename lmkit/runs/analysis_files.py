@@ -12,6 +12,7 @@ run's.
 
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -94,15 +95,12 @@ def read_analysis(run: RunFolder, stem: str, *, kind: str, schema_version: int) 
     Raises: UserError naming the file when it is damaged, or of another version.
     """
     path = analysis_file(run, stem)
-    try:
-        content = parse_json(path.read_bytes())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError):
-        content = None  # damaged, which `read_json` says
-    if isinstance(content, dict) and content.get("kind", kind) != kind:
-        return None  # of an analysis whose name begins alike, which has versions of its own
-    return read_json(path, schema_version, MEASURE_AGAIN)
+    with suppress(OSError, ValueError):  # which `read_json` tells
+        if parse_json(path.read_bytes()).get("kind", kind) != kind:
+            return None  # of an analysis whose name begins alike, which has versions of its own
+    with suppress(FileNotFoundError):
+        return read_json(path, schema_version, MEASURE_AGAIN)
+    return None
 
 
 def analyses_in(folder: RunFolder) -> tuple[dict[str, Content], dict[str, str]]:

@@ -53,9 +53,6 @@ def write_arrays(path: Path, arrays: Arrays, check: Check = unlocked) -> None:
 def read_arrays(path: Path, mend: str = MEASURE_AGAIN) -> dict[str, np.ndarray]:
     """The arrays of a file.
 
-    Args:
-        mend: what the user should do if it is damaged.
-
     Raises: FileNotFoundError; UserError naming the file when it is damaged.
     """
     try:
@@ -70,8 +67,6 @@ def read_arrays(path: Path, mend: str = MEASURE_AGAIN) -> dict[str, np.ndarray]:
 
 
 class StoredSpectrum(NamedTuple):
-    """What a file holds."""
-
     singular_values_S: NDArray[np.float64]
     measures: Measures
 

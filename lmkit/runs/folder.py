@@ -38,6 +38,7 @@ from lmkit.runs.result import Budget, Result
 from lmkit.runs.source import code_sha256
 
 SCHEMA_VERSION = 3  # of identity.json
+RUN_EXPECTED = "LMKIT_RUN"  # a variable: the name of the folder that a sweep waits for
 _RESTORED = "the run's command restores it from a checkpoint"
 
 State = Literal["new", "unfinished", "finished"]
@@ -278,7 +279,6 @@ class FinishedRun:
 
     @property
     def name(self) -> str:
-        """Name of the run's folder."""
         return self.folder.path.name
 
     def code_has_changed(self) -> bool | None:
@@ -288,11 +288,7 @@ class FinishedRun:
 
 
 def standing(folder: RunFolder, locks: Locks | None = None) -> str:
-    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished".
-
-    Args:
-        locks: of the folder of runs, where many are asked about.
-    """
+    """Where a run stands: "new", "unfinished", "running" (a process holds its lock), "finished"."""
     state = folder.state() if locks is None or locks.may_be(folder.path.name) else "new"
     held = is_held if locks is None else locks.is_held
     return "running" if state == "unfinished" and held(folder.lock) else state

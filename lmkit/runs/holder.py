@@ -64,8 +64,6 @@ def why_gone(holder: Holder, me: Holder, age_s: float, stale_after_s: float) -> 
     """Why `holder` can no longer be running; None while it may be.
 
     Args:
-        holder: the process that wrote the lock.
-        me: the process that asks.
         age_s: seconds since the holder's last heartbeat, by the file server's clock; below 0 if
             that clock was set back since.
         stale_after_s: seconds without a heartbeat after which a process elsewhere is presumed dead.

@@ -231,7 +231,6 @@ def look_at(
         now_s: the time by `server_time_s`, to be read once for many locks in a folder. None: read
             here.
         stale_after_s: as set by the holder.
-        me: who asks; None: this process.
     """
     me = this_process() if me is None else me
     now_s = server_time_s(path.parent) if now_s is None else now_s
@@ -257,11 +256,7 @@ def is_held(path: Path, now_s: float | None = None) -> bool:
 
 
 class Locks:
-    """The locks in a folder of runs, by one listing and the file server's time then.
-
-    Args:
-        runs_dir: the folder, which may be missing.
-    """
+    """The locks in a folder of runs, by one listing and the file server's time then."""
 
     def __init__(self, runs_dir: Path) -> None:
         self._names: frozenset[str] | None = frozenset()

@@ -34,10 +34,6 @@ class MetricsFile:
     A writer starts by writing a new copy of the file, and appends through its descriptor. So a
     process that has unknowingly lost the run's lock appends to a deleted file, never to that of the
     process that took the run over.
-
-    Args:
-        path: the file.
-        check_lock: raises LockLost; called before each write.
     """
 
     def __init__(self, path: Path, check_lock: Check = unlocked) -> None:

@@ -19,11 +19,7 @@ class RunObserver(Protocol):
     """Receives a run's events in the order of its methods; a logger with these is an observer."""
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
-        """The folder is prepared, and the first step follows.
-
-        Args:
-            config: the composed configuration, as plain data.
-        """
+        """The folder is prepared, and the first step follows."""
 
     def epoch_spectrum(self, split: str, matrix: str) -> None:
         """`spectra/epoch_<epoch>_<split>_<matrix>.npz` is new; the epoch's row comes next."""
@@ -32,10 +28,6 @@ class RunObserver(Protocol):
         """The run has these final metrics and this cost; its spectra on test are in their files.
 
         Every row of metrics has been logged, including the test row. Nothing follows.
-
-        Args:
-            metrics: as they will be in `result.json`.
-            cost: likewise.
         """
 
 

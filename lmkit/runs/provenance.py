@@ -29,13 +29,7 @@ _GIT_TIMEOUT_S = 20
 def provenance(
     data_sha256: str, threads: int, device_names: Sequence[str] = ()
 ) -> dict[str, object]:
-    """The provenance of a result, ready for JSON.
-
-    Args:
-        data_sha256: fingerprint of the corpus.
-        threads: number of threads that compute.
-        device_names: accelerators in use, none on a CPU.
-    """
+    """The provenance of a result, ready for JSON."""
     return {
         "schema_version": SCHEMA_VERSION,
         "identity_version": IDENTITY_VERSION,

@@ -58,11 +58,7 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
 
 
 def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
-    """Tidies each run, except those that another process holds or that are read-only.
-
-    Args:
-        finished: run folders that lie in one folder, each with its `keep`.
-    """
+    """Tidies each run, except those that another process holds or that are read-only."""
     if not finished:
         return
     try:
@@ -83,11 +79,6 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
     """Removes temporary files and locks of killed processes, and checkpoints that `keep` does not
     keep. The lock is taken only if there is something to remove. A run that has been reopened
     meanwhile is left as it is.
-
-    Args:
-        folder: of a finished run.
-        keep: one of KEEPS.
-        beside: of `locks_beside`.
 
     Returns: the checkpoints that were removed.
 

@@ -50,11 +50,6 @@ def select_runs(option: str, value: object, runs_dir: str = "runs") -> Selection
 
     Unfinished and damaged runs are left out.
 
-    Args:
-        option: the option whose value `value` is, for messages.
-        value: a text, or a list of texts, in the grammar above.
-        runs_dir: the folder in whose `sweeps` a sweep's name is looked up.
-
     Raises: UserError when an entry names no run, or no run that it names has finished.
     """
     folders, _, left_out = select_folders(option, value, runs_dir)

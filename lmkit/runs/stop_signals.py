@@ -26,7 +26,6 @@ class StopRequested(SystemExit):
     """Ends the process from within because a signal asked for it: status INTERRUPTED or STOPPED.
 
     Args:
-        number: of the signal.
         where: from where the same command resumes; "" if the work does not know.
         by: what asked, in words; "": the signal.
     """

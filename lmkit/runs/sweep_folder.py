@@ -100,10 +100,6 @@ class SweepFolder:
     """The folder of one sweep and its manifest.
 
     Its runs lie two folders above, wherever both have been moved or copied to.
-
-    Args:
-        path: `<runs_dir>/sweeps/<name>`.
-        manifest: its content, whether saved yet or not.
     """
 
     _asked_before: ClassVar[dict[Path, int | None]] = {}  # by the sweep's folder, in this process
@@ -235,7 +231,6 @@ class SweepFolder:
         replace_bytes(self.path / MANIFEST, checked_json(content, indent=1), lock.check)
 
     def run_folder(self, point: Point) -> RunFolder:
-        """The folder of a point's run."""
         return RunFolder(self.runs_dir / point.run)
 
     def log(self, point: Point) -> Path:

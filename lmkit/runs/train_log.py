@@ -11,12 +11,7 @@ from lmkit.runs.atomic import Appender, replace_to_append
 
 
 class TrainLog:
-    """Writes lines to `path`, and prints them. Its failures do not stop the run.
-
-    Args:
-        path: appended to.
-        check_lock: raises a UserError once the run is another process's.
-    """
+    """Writes lines to `path`, and prints them. Its failures do not stop the run."""
 
     def __init__(self, path: Path, check_lock: Callable[[], None]) -> None:
         self._path, self._check_lock = path, check_lock

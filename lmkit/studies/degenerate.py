@@ -28,7 +28,7 @@ from torch.nn import functional as F
 from lmkit.errors.user_error import UserError, require_count
 from lmkit.presentation.figures import looks
 from lmkit.presentation.progress import tracked
-from lmkit.studies.study import Findings, SyntheticStudy, require_counts
+from lmkit.studies.study import Findings, SyntheticStudy, require_each
 
 ZERO = 1e-9  # of the largest singular value: below, a value is rounding
 SMALL = 1e-2  # of their root mean square: below, a value counts as near zero
@@ -50,7 +50,7 @@ class Degenerate(SyntheticStudy):
     kernel: int
 
     def __post_init__(self) -> None:
-        require_counts("experts", self.experts, 2)
+        require_each("experts", self.experts, require_count, 2)
         for option in ("width", "image_side"):
             require_count(option, getattr(self, option), 2)
         for option in ("inputs", "draws", "channels", "kernel"):

@@ -12,10 +12,10 @@ import torch
 from matplotlib.figure import Figure
 from torch import Tensor
 
-from lmkit.errors.user_error import require_count, require_list, require_number, require_positive
+from lmkit.errors.user_error import require_count, require_number, require_positive
 from lmkit.heads.transforms import GeneralizedSigSoftmax
 from lmkit.presentation.figures import SERIES
-from lmkit.studies.study import Findings, SyntheticStudy
+from lmkit.studies.study import Findings, SyntheticStudy, require_each
 
 
 @dataclass(kw_only=True, eq=False)
@@ -28,12 +28,8 @@ class GssPieces(SyntheticStudy):
     points: int  # of each curve
 
     def __post_init__(self) -> None:
-        require_list("c", self.c)
-        require_list("k", self.k)
-        for knee in self.c:
-            require_number("c", knee)
-        for slope in self.k:
-            require_positive("k", slope)
+        require_each("c", self.c, require_number)
+        require_each("k", self.k, require_positive)
         require_positive("reach", self.reach)
         require_count("points", self.points, 2)
 

@@ -32,8 +32,6 @@ PART_LR = {"mixture": 0.05, "transform": 0.3}
 
 
 class HeadSizes(NamedTuple):
-    """Sizes that some heads take."""
-
     num_experts: int  # K of mixtures
     knots: int  # of PLIF
     units: int  # of the monotone network

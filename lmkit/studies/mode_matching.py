@@ -19,18 +19,12 @@ from scipy.stats import ttest_1samp
 from torch import Tensor
 
 from lmkit.data.random_stream import random_stream
-from lmkit.errors.user_error import (
-    UserError,
-    require_choice,
-    require_count,
-    require_list,
-    require_positive,
-)
+from lmkit.errors.user_error import UserError, require_choice, require_count, require_positive
 from lmkit.presentation.figures import marks
 from lmkit.presentation.progress import tracked
 from lmkit.spectra.measures import measure
 from lmkit.studies.heads import HEADS, HeadSizes, fitted, free_head
-from lmkit.studies.study import Findings, SyntheticStudy, require_counts
+from lmkit.studies.study import Findings, SyntheticStudy, require_each
 
 BASELINE = "Softmax"
 SATURATED = 0.99  # a mode match that leaves nothing to gain
@@ -60,18 +54,12 @@ class ModeMatching(SyntheticStudy):
     lr: float  # of Adam
 
     def __post_init__(self) -> None:
-        require_list("heads", self.heads)
-        for head in self.heads:
-            require_choice("heads", head, HEADS)
+        require_each("heads", self.heads, require_choice, HEADS)
         if BASELINE not in self.heads or len(set(self.heads)) < 2:
             raise UserError(f"heads must name {BASELINE} and others, which are compared with it")
-        require_list("alphas", self.alphas)
-        for alpha in self.alphas:
-            require_positive("alphas", alpha)
-        require_counts("dims", self.dims)
-        require_list("more_words", self.more_words, may_be_empty=True)
-        for words in self.more_words:
-            require_count("more_words", words, 2)
+        require_each("alphas", self.alphas, require_positive)
+        require_each("dims", self.dims, require_count)
+        require_each("more_words", self.more_words, require_count, 2, least=0)
         for option in ("seeds", "num_contexts", "words_dim", "num_experts", "units", "steps"):
             require_count(option, getattr(self, option))
         for option in ("num_words", "knots"):

@@ -5,22 +5,20 @@
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
 from matplotlib.figure import Figure
 
-from lmkit.errors.user_error import require_count, require_list
+from lmkit.errors.user_error import require_list
 from lmkit.presentation.figures import house_style, save
 from lmkit.runs.atomic import make_folder, remove_leftovers, replace_text
 
 
 class Findings(NamedTuple):
-    """What a study found."""
-
     rows: pd.DataFrame  # every measurement
     summary: pd.DataFrame  # what the terminal shows
     figure: Figure
@@ -47,8 +45,10 @@ def finish(study: SyntheticStudy, folder: Path, *, seed: int, threads: int) -> N
     print(f"written: {folder / 'rows.csv'}, {folder / 'figure.svg'}")
 
 
-def require_counts(option: str, values: Sequence[object], least: int = 1) -> None:
-    """Raises UserError unless `values` is a list of whole numbers of at least `least`."""
-    require_list(option, values)
+def require_each(
+    option: str, values: Sequence[object], check: Callable[..., object], *args: Any, least: int = 1
+) -> None:
+    """Raises UserError unless `values` is a list, of at least as many, and all pass the check."""
+    require_list(option, values, may_be_empty=not least)
     for value in values:
-        require_count(option, value, least)
+        check(option, value, *args)

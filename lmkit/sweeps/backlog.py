@@ -26,6 +26,8 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
+CRASHES = 2  # in a row, after which this process pauses while others train; then longer, up to
+MOST_REST_S = 300.0
 MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
@@ -43,13 +45,7 @@ class Waiting:
 
 
 class Backlog:
-    """The points of one process that have not ended.
-
-    Args:
-        sweep: where failures are counted.
-        points: those to be trained.
-        say: called with a line on what happens to them.
-    """
+    """The points of one process that have not ended."""
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], say: Say) -> None:
         self._sweep, self._say, self._total = sweep, say, len(points)
@@ -60,6 +56,8 @@ class Backlog:
         self._held: list[Waiting] = []  # by other processes, when last seen
         self._num_ended = 0
         self._look_at, self._pause_s = 0.0, LOOK_AGAIN_S
+        # of a node on which nothing runs, such as one with a broken GPU: it leaves points to others
+        self._crashes, self._rests_until = 0, 0.0
 
     def __len__(self) -> int:
         return len(self._free) + len(self._held)
@@ -69,6 +67,8 @@ class Backlog:
 
         A point that has finished or was given up meanwhile ends here.
         """
+        if time.monotonic() < self._rests_until:
+            return None
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
         due = [waiting for waiting in self._free if waiting.not_before <= time.monotonic()]
@@ -152,12 +152,17 @@ class Backlog:
         self._held.append(waiting)
 
     def failed(self, point: Point, failure: Failure) -> None:
-        """Counts a failed attempt; the point comes first again, or is given up.
+        """Counts a failed attempt; the point comes last again, or is given up.
 
         Raises: UserError when it cannot be recorded.
         """
         counted = self._sweep.record_failure(point, failure)
         self._sweep.release(point)
+        self._crashes += not failure.repeats
+        if self._crashes > CRASHES and not failure.repeats and self._others_train():
+            rest_s = min(2.0 ** (self._crashes - CRASHES), MOST_REST_S)
+            self._rests_until = time.monotonic() + rest_s
+            self._say(f"{self._crashes} crashes in a row: leaves points to others for {rest_s:g} s")
         if self._sweep.is_given_up(counted):
             self._give_up(point, counted)
             return
@@ -165,10 +170,15 @@ class Backlog:
         self._say(f"{point.label}: {counted.reason}, attempt {following} follows")
         again = self._waiting(point)
         again.not_before = time.monotonic() + counted.attempts
-        self._free.insert(0, again)
+        self._free.append(again)  # another process may take it before this one does
+
+    def _others_train(self) -> bool:
+        locks = Locks(self._sweep.runs_dir)
+        return not all(self._may_be_free(each, locks) for each in self._free + self._held)
 
     def finished(self, point: Point) -> None:
         """Ends a point that this process has trained."""
+        self._crashes = 0
         tidy_all([(self._sweep.run_folder(point), point.keep)])
         with suppress(OSError):  # its result counts all the same
             self._sweep.forget_failures(point)

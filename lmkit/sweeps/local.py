@@ -135,11 +135,7 @@ def bars(console: Console, sweep: SweepFolder, points: Sequence[Point]) -> Itera
 
 
 class Watched:
-    """The points of a launch, as bars.
-
-    Args:
-        progress: draws them.
-    """
+    """The points of a launch, as bars."""
 
     def __init__(self, sweep: SweepFolder, points: Sequence[Point], progress: Progress) -> None:
         self._sweep, self._points, self._progress = sweep, list(points), progress

@@ -37,9 +37,6 @@ from lmkit.sweeps.status import Standing, estimate, standings
 def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader) -> bool:
     """Trains every point of a sweep, or shows them in a dry run; True when none failed.
 
-    Args:
-        typed: overrides on the command line except Hydra's.
-
     Raises: UserError for what is wrong with the line or with one of its points.
     """
     config, console = sweeper.config, tables.console()

@@ -40,10 +40,6 @@ def plan(
 ) -> tuple[SweepFolder, list[Point]]:
     """The sweep of these lines, which says on the terminal what it does.
 
-    Args:
-        config: composed for the sweep itself, with Hydra's own section.
-        lines: the overrides of each run.
-
     Returns: the sweep, not saved yet, and a point a line, in order; of lines that mean one run, the
         same point.
 

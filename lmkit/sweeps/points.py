@@ -5,6 +5,7 @@ that choose the same groups differ only in values, which are put into one compos
 """
 
 from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any, NamedTuple
 
 from hydra.core.config_loader import ConfigLoader
@@ -29,14 +30,7 @@ class ConfigReader(NamedTuple):
 
 
 class Composer:
-    """Composes the points of one sweep.
-
-    Args:
-        loader: Hydra's, of the running command.
-        config_name: the primary configuration.
-        common: overrides of every point that name folders of configurations.
-        reader: resolves what is composed.
-    """
+    """Composes the points of one sweep."""
 
     def __init__(
         self, loader: ConfigLoader, config_name: str, common: Sequence[str], reader: ConfigReader
@@ -45,7 +39,9 @@ class Composer:
         self._common, self._reader = list(common), reader
         # with the settings that stand in each
         self._composed: dict[tuple[Line, tuple[str, ...]], tuple[DictConfig, Line]] = {}
-        self._is_group: dict[str, bool] = {}
+        self._members = cache(
+            partial(loader.get_group_options, config_name=config_name, overrides=self._common)
+        )
 
     def compose(self, line: Line) -> Config:
         """What `lmkit train` would compose from `line`.
@@ -75,13 +71,7 @@ class Composer:
         section."""
         if override.startswith("~") or isinstance(read(override).value(), dict):
             return True
-        option = option_of(override)
-        group = option.partition("@")[0]
+        group = option_of(override).partition("@")[0]
         if "." in group:  # which no group's name holds; asking Hydra takes some hundredths
             return False
-        if option not in self._is_group:
-            members = self._loader.get_group_options(
-                group, config_name=self._config_name, overrides=self._common
-            )
-            self._is_group[option] = bool(members)
-        return self._is_group[option]
+        return bool(self._members(group))

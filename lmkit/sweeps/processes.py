@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lmkit.errors.user_error import UserError, may_pass
 from lmkit.runs.atomic import make_folder
-from lmkit.runs.folder import RunFolder
+from lmkit.runs.folder import RUN_EXPECTED, RunFolder
 from lmkit.runs.lock import HELD, STALE_AFTER_S
 from lmkit.runs.quoting import as_value
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
@@ -134,7 +134,7 @@ class _Processes:
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
                 cwd=started_in if os.path.isdir(started_in) else None,  # moved to another machine
-                env=os.environ | dict(slot),
+                env=os.environ | dict(slot) | {RUN_EXPECTED: waiting.point.run},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -197,11 +197,7 @@ def without_result(folder: RunFolder) -> str:
             f"{folder.path} has finished within a smaller budget: was max_epochs or patience "
             f"edited since? The sweep's command plans anew"
         )
-    return (
-        f"no result in {folder.path}: the point's run has another identity now. Is the kind of "
-        f"device another here, or was a class of yours or the text edited? The sweep's command "
-        f"plans anew"
-    )
+    return f"no result in {folder.path}"
 
 
 def how_ended(status: int) -> str:

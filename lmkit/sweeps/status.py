@@ -24,8 +24,6 @@ STATES = ("finished", "running", "failed", "unfinished", "new")
 
 @dataclass(frozen=True)
 class Standing:
-    """The state of a point."""
-
     point: Point
     state: str  # one of STATES
     epoch: int | None = None  # the last of a finished point, otherwise the current one, from 1

@@ -3,6 +3,7 @@
 import itertools
 import math
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -62,6 +63,13 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
     assert logged(again).count("epoch # of #: train perplexity #, valid #, #, # s left") == 1
     folder.result.unlink()  # as if it had been stopped after its last epoch
     assert "has trained 4 epochs: max_epochs=4 or more goes on" in refused("train", *LINE)
+
+
+def test_a_run_that_its_sweep_does_not_wait_for_is_not_trained(refused, monkeypatch):
+    monkeypatch.setenv("LMKIT_RUN", "toy-000000000000")
+    message = refused("train", *TINY)
+    assert "and its sweep waits for toy-000000000000: is the kind of device" in message
+    assert not Path("runs").exists()
 
 
 def test_an_option_that_another_one_keeps_from_training_is_told(lmkit, capsys):

@@ -19,6 +19,7 @@ from lmkit.runs.lock import RunLock
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
 
 folder, behaviour = RunFolder(Path(sys.argv[1])), sys.argv[2]
+assert folder.path.name in (os.environ["LMKIT_RUN"], "elsewhere")
 folder.path.mkdir(parents=True, exist_ok=True)
 if folder.state() == "finished":
     sys.exit()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import pandas as pd
 
@@ -63,8 +63,8 @@ def to_html(text: pd.DataFrame, key: str, classes: pd.DataFrame | None = None) -
     return str(styled.to_html())
 
 
-def to_latex(text: pd.DataFrame, key: str, caption: str) -> str:
-    """The table in booktabs' form."""
+def to_latex(text: pd.DataFrame, key: str, title: str, notes: Sequence[str] = ()) -> str:
+    """The table in booktabs' form, its notes in the caption; the list of tables has the title."""
     plain = text.rename_axis(index=None, columns=None).map(
         lambda cell: str(cell).replace("\n", " ")
     )
@@ -72,7 +72,9 @@ def to_latex(text: pd.DataFrame, key: str, caption: str) -> str:
     styled = styled.format_index(escape="latex", axis="columns")
     label = f"tab:{key.replace('_', '-')}"
     columns = "l" + "r" * text.shape[1]
+    short = title.translate(_ESCAPED)
+    caption = " ".join([f"{title}.", *notes] if notes else [title]).translate(_ESCAPED)
     drawn = styled.to_latex(
-        hrules=True, caption=caption.translate(_ESCAPED), label=label, column_format=columns
+        hrules=True, caption=(caption, short), label=label, column_format=columns
     )
     return str(drawn).translate(_SIGNS)

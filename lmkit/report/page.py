@@ -116,7 +116,8 @@ def _section(section: PageSection, out: Path) -> Fields:
 
 def _table(table: PageTable, stem: str, out: Path) -> Fields:
     replace_bytes(out / "tables" / f"{stem}.csv", table.values.to_csv().encode())
-    replace_bytes(out / "tables" / f"{stem}.tex", to_latex(table.text, stem, table.title).encode())
+    latex = to_latex(table.text, stem, table.title, table.notes)
+    replace_bytes(out / "tables" / f"{stem}.tex", latex.encode())
     html = to_html(table.text, stem, table.classes)
     return vars(table) | {"stem": stem, "html": Markup(html)}
 

@@ -32,12 +32,15 @@ def test_latex_is_booktabs_and_takes_no_letter_for_its_own():
     latex = styled.to_latex(TEXT, "penn_groups", "Heads & their 95 % intervals")
     assert r"LMS-PLIF\dag{}\_\{x\} & 56.80 $\pm$ 0.11 \\" in latex
     assert r"\textless{}new\textgreater{} \& \# & $-$1.50 \\" in latex
-    assert r"\caption{Heads \& their 95 \% intervals}" in latex
+    assert r"{Heads \& their 95 \% intervals}" in latex
     assert r"\label{tab:penn-groups}" in latex
     assert latex.count("rule") == 3
-    odd = styled.to_latex(TEXT.rename(columns={TEXT.columns[0]: "MoS‡"}), "odd", r"x^2 ~ \y")
+    odd = styled.to_latex(
+        TEXT.rename(columns={TEXT.columns[0]: "MoS‡"}), "odd", r"x^2 ~ \y", ["‡ Apart."]
+    )
     assert r"MoS\ddag{}" in odd
-    assert r"\caption{x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y}" in odd
+    short = r"x\textasciicircum{}2 \textasciitilde{} \textbackslash{}y"
+    assert rf"\caption[{short}]{{{short}. \ddag{{}} Apart.}}" in odd
 
 
 def test_plain_values_have_their_usual_texts_and_columns_may_be_left_out():

@@ -90,8 +90,7 @@ def show(analysis: Analysis, outcomes: Outcomes, kind: str) -> None:
             with house_style():
                 drawn, axes = figure((7, 4.5))
                 analysis.draw(axes, [measured])
-                if axes.get_legend() is None:
-                    legend_below(drawn)
+                legend_below(drawn)
                 axes.set_title(measured.label, fontsize="medium")
             save(drawn, path)
             print(f"written: {path}")

@@ -32,6 +32,12 @@ class UserError(Exception):
     """Where it was printed already: the device and the inode of that standard error."""
 
 
+class NotHereError(UserError):
+    """This machine cannot train the run; another one may."""
+
+    exit_status = 78  # EX_CONFIG
+
+
 def end_with(error: UserError) -> NoReturn:
     """Ends the command: prints the error as one line, exits with its status."""
     print(f"error: {error}", file=sys.stderr, flush=True)

@@ -9,6 +9,7 @@ from typing import Any
 
 from lmkit.data.corpus import Corpus, Splits
 from lmkit.errors.user_error import (
+    NotHereError,
     UserError,
     parameters,
     require_choice,
@@ -122,10 +123,10 @@ def _accelerator(trainer: Mapping[str, Any], has_gpu: bool | None) -> str:
     if has_gpu is None:
         has_gpu = wanted != "cpu" and _has_gpu()
     if wanted == "gpu" and not has_gpu:
-        raise UserError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
+        raise NotHereError("trainer.accelerator=gpu needs a CUDA device, and there is none here")
     on_gpu = has_gpu and wanted != "cpu"
     if trainer.get("precision") == "tf32" and not on_gpu:
-        raise UserError("trainer.precision=tf32 needs a GPU; on a CPU use 32-true or bf16-mixed")
+        raise NotHereError("trainer.precision=tf32 needs a GPU; on a CPU use 32-true or bf16-mixed")
     return "gpu" if on_gpu else "cpu"
 
 

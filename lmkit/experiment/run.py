@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 from rich.console import Console
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import NotHereError, UserError
 from lmkit.experiment.definition import RunDefinition, define
 from lmkit.presentation.tables import key_values
 from lmkit.runs.folder import RUN_EXPECTED, RunFolder
@@ -59,10 +59,11 @@ def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFol
 
     Raises: UserError for whatever the user can correct; existing files are kept.
     """
+    expected = os.environ.pop(RUN_EXPECTED, None)  # of this run, not of those that it may start
     defined = define(config)
     name = defined.folder.path.name
-    if (expected := os.environ.get(RUN_EXPECTED, name)) != name:
-        raise UserError(
+    if expected not in (None, name):
+        raise NotHereError(
             f"the run would be {name}, and its sweep waits for {expected}: is the kind of device "
             f"another here, or was a class of yours or the text edited? The sweep's command plans "
             f"anew"

@@ -102,8 +102,11 @@ def plain_powers(drawn: Figure) -> None:
 
 def legend_below(drawn: Figure, fontsize: float | None = None) -> None:
     """One legend of all axes below them, in as many columns as its names leave room for; the figure
-    grows by the rows beyond two. `fontsize` is in points; None: that of the house style.
+    grows by the rows beyond two. `fontsize` is in points; None: that of the house style. A figure
+    that has a legend, as a user's class may draw one, keeps its own.
     """
+    if drawn.legends or any(axes.get_legend() for axes in drawn.axes):
+        return
     found = [axes.get_legend_handles_labels() for axes in drawn.axes]
     handles = {name: handle for each in found for handle, name in zip(*each, strict=True)}
     if not handles:
@@ -131,7 +134,7 @@ def log_perplexities(axes: Axes) -> None:
     axes.yaxis.set_minor_formatter("{x:g}")
     low, high = axes.get_ylim()
     if high > 5 * low:  # else the numbers would cover each other
-        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axes.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if high < 1e4 * low else (1,)))
         axes.yaxis.set_minor_formatter(NullFormatter())
 
 

@@ -156,12 +156,11 @@ def measurements(
         if kind.caption:
             drawn = Figure(figsize=PANEL, layout="constrained")
             try:
-                kind.draw(axes := drawn.subplots(), found)
+                kind.draw(drawn.subplots(), found)
             except Exception as error:  # arrays may be missing, and a user's class raise anything
                 left_out[f"{kind.name}, its figure"] = f"it cannot be drawn: {error!r}"
                 continue
-            if axes.get_legend() is None:  # a user's class may have drawn its own
-                legend_below(drawn)
+            legend_below(drawn)
             figures.append(PageFigure(kind.name, kind.title, kind.caption, drawn))
     return tables_, figures
 

@@ -160,7 +160,7 @@ class Backlog:
         self._sweep.release(point)
         self._crashes += not failure.repeats
         if self._crashes > CRASHES and not failure.repeats and self._others_train():
-            rest_s = min(2.0 ** (self._crashes - CRASHES), MOST_REST_S)
+            rest_s = min(2.0 ** min(self._crashes - CRASHES, 10), MOST_REST_S)
             self._rests_until = time.monotonic() + rest_s
             self._say(f"{self._crashes} crashes in a row: leaves points to others for {rest_s:g} s")
         if self._sweep.is_given_up(counted):
@@ -176,9 +176,14 @@ class Backlog:
         locks = Locks(self._sweep.runs_dir)
         return not all(self._may_be_free(each, locks) for each in self._free + self._held)
 
+    def left_to_others(self, point: Point, reason: str) -> None:
+        """Gives up, for this process alone, a point that this machine cannot train."""
+        self._sweep.release(point)
+        self._give_up(point, Failure(reason, [], repeats=True, attempts=0))
+
     def finished(self, point: Point) -> None:
         """Ends a point that this process has trained."""
-        self._crashes = 0
+        self._crashes, self._rests_until = 0, 0.0
         tidy_all([(self._sweep.run_folder(point), point.keep)])
         with suppress(OSError):  # its result counts all the same
             self._sweep.forget_failures(point)

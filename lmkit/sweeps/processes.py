@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError, may_pass
+from lmkit.errors.user_error import NotHereError, UserError, may_pass
 from lmkit.runs.atomic import make_folder
 from lmkit.runs.folder import RUN_EXPECTED, RunFolder
 from lmkit.runs.lock import HELD, STALE_AFTER_S
@@ -155,6 +155,9 @@ class _Processes:
             self.backlog.finished(point)
         elif status == HELD:
             self.backlog.refused(waiting)  # another process was faster, or has taken the run over
+        elif status == NotHereError.exit_status:
+            said = "".join(tail(self.sweep.log(point), run.log_start)[-1:])
+            self.backlog.left_to_others(point, said.removeprefix("error: "))
         else:
             lines = tail(self.sweep.log(point), run.log_start)
             repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")

@@ -199,7 +199,8 @@ class HeadModule(pl.LightningModule, Predictor):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         numpys = np.random.get_state(legacy=False)  # a user's class may draw from it
-        numpys["state"]["key"] = numpys["state"]["key"].tolist()  # a checkpoint has plain data
+        if "key" in numpys["state"]:  # not of every generator; a checkpoint has plain data
+            numpys["state"]["key"] = numpys["state"]["key"].tolist()
         checkpoint["lmkit_progress"] = {
             "python_rng": random.getstate(),
             "numpy_rng": numpys,

@@ -13,7 +13,7 @@ from lmkit.sweeps import backlog, processes
 TRAINER = """
 import errno, os, signal, sys, time
 from pathlib import Path
-from lmkit.errors.user_error import UserError, end_with
+from lmkit.errors.user_error import NotHereError, UserError, end_with
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import RunLock
 from lmkit.runs.result import SCHEMA_VERSION, Result, Spent, publish_result
@@ -42,6 +42,8 @@ try:
         print("attempt", attempts, flush=True)
         if behaviour == "fails":
             sys.exit("error: the reason why")
+        if behaviour == "not here":
+            raise NotHereError("a GPU is needed")
         if behaviour == "crashes":
             sys.exit("RuntimeError: the reason why")
         if behaviour == "out of reach" and attempts == 1:

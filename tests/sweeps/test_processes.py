@@ -303,6 +303,15 @@ def test_a_point_that_another_process_trains_is_looked_at_again(
     assert [len(each) for each in attempts(sweep)] == [0 if finishes else 1, 1]
 
 
+def test_what_this_machine_cannot_train_is_left_to_others(sweep_of, attempts):
+    sweep, said = sweep_of("not here", "ok"), []
+    given_up = run_points(sweep, sweep.manifest.points, [{}], said.append)
+    assert "[1/2] failed (a GPU is needed): 0 not here" in said
+    assert [each.attempts for each in given_up.values()] == [0]
+    assert sweep.failure(sweep.manifest.points[0]) is None
+    assert [len(each) for each in attempts(sweep)] == [1, 1]
+
+
 def test_where_all_points_crash_they_are_left_to_others(sweep_of, monkeypatch):
     sweep, said, now_s = sweep_of(*["ok"] * 4), [], 0.0
     monkeypatch.setattr(backlog, "time", SimpleNamespace(monotonic=lambda: now_s))

@@ -26,8 +26,7 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
-CRASHES = 2  # in a row, after which this process pauses while others train; then longer, up to
-MOST_REST_S = 300.0
+CRASHES = 2  # in a row, after which this process pauses while others train, each time for longer
 MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
@@ -160,9 +159,9 @@ class Backlog:
         self._sweep.release(point)
         self._crashes += not failure.repeats
         if self._crashes > CRASHES and not failure.repeats and self._others_train():
-            rest_s = min(2.0 ** min(self._crashes - CRASHES, 10), MOST_REST_S)
+            rest_s = 2 ** min(self._crashes - CRASHES, 8)
             self._rests_until = time.monotonic() + rest_s
-            self._say(f"{self._crashes} crashes in a row: leaves points to others for {rest_s:g} s")
+            self._say(f"{self._crashes} crashes in a row: leaves points to others for {rest_s} s")
         if self._sweep.is_given_up(counted):
             self._give_up(point, counted)
             return

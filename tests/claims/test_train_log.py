@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import os
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -65,10 +66,15 @@ def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
     assert "has trained 4 epochs: max_epochs=4 or more goes on" in refused("train", *LINE)
 
 
-def test_a_run_that_its_sweep_does_not_wait_for_is_not_trained(refused, monkeypatch):
+def test_a_run_that_its_sweep_does_not_wait_for_is_not_trained(lmkit, capsys, monkeypatch):
     monkeypatch.setenv("LMKIT_RUN", "toy-000000000000")
-    message = refused("train", *TINY)
-    assert "and its sweep waits for toy-000000000000: is the kind of device" in message
+    with pytest.raises(SystemExit) as end:
+        lmkit("train", *TINY)
+    assert end.value.code == 78
+    assert (
+        "and its sweep waits for toy-000000000000: is the kind of device" in capsys.readouterr().err
+    )
+    assert "LMKIT_RUN" not in os.environ  # which a callback that trains another run would inherit
     assert not Path("runs").exists()
 
 

@@ -4,6 +4,8 @@ from xml.etree import ElementTree
 
 import matplotlib
 import numpy as np
+import pytest
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from lmkit.presentation.figures import (
@@ -105,3 +107,13 @@ def test_a_dollar_in_a_name_is_no_mathematics():
     assert ">10²</text>" in svg
     assert ">a $x^$ of 5</text>" in svg
     assert ">$b_$ and c</text>" in svg
+
+
+@pytest.mark.parametrize("draw", [Axes.legend, lambda axes: axes.figure.legend()])
+def test_a_figure_with_a_legend_of_its_own_gets_no_other(draw):
+    drawn, axes = figure()
+    axes.plot([1, 2], label="a line")
+    draw(axes)
+    before = len(drawn.legends)
+    legend_below(drawn)
+    assert len(drawn.legends) == before

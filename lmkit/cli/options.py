@@ -40,6 +40,7 @@ class TrainOptions:
     threads: int = MISSING
     switch_epoch: int = MISSING
     sgd_lr: float | None = MISSING
+    adam_lr: float = MISSING
     max_epochs: int | None = MISSING
     patience: int | None = MISSING
     keep: str = MISSING

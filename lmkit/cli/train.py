@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # it imports torch
 # options that reach what trains by another one alone, and why they do not
 _HANDED_ON = {
     "sgd_lr": "the lr is optimizer.lr",
+    "adam_lr": "the lr is optimizer.lr",
     "switch_epoch": "only trigger=at_epoch reads it, unless trigger.epoch is set",
 }
 LAUNCHERS = ("hydra/launcher", "hydra.launcher")

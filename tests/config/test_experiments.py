@@ -217,3 +217,11 @@ def test_a_transformer_alone_brings_an_optimizer_that_suits_it(experiment):
     own = composed(*chosen, "optimizer=sgd", "trigger=non_monotone")
     assert own["optimizer"]["_target_"] == "torch.optim.SGD"
     assert own["trigger"]["_target_"].endswith("NonMonotone")
+
+
+def test_each_optimizer_has_a_learning_rate_of_its_own():
+    chosen = "experiment=toy_transformer"
+    assert composed(chosen)["optimizer"]["lr"] == 0.003
+    assert composed(chosen, "optimizer=adam")["optimizer"]["lr"] == 0.003
+    assert composed(chosen, "optimizer=sgd")["optimizer"]["lr"] == 10
+    assert composed(chosen, "trunk=awd_lstm")["optimizer"]["lr"] == 10

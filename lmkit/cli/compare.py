@@ -12,7 +12,7 @@ from lmkit.errors.user_error import UserError
 from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import Column, counted, decimal, listed, plain_table
 from lmkit.results.compare import TwoSets, compare
-from lmkit.results.frame import frame
+from lmkit.results.frame import frame, judged
 from lmkit.results.groups import grouped
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.selection import select_folders
@@ -22,18 +22,21 @@ from lmkit.runs.selection import select_folders
 def main(config: DictConfig) -> None:
     plain = plain_config(config)
     out = _checked_out(plain["out"])
-    a, b = (_runs(name, plain[name], plain["runs_dir"]) for name in ("a", "b"))
-    found = compare(a, b)
+    of = {name: select_folders(name, plain[name], plain["runs_dir"]) for name in ("a", "b")}
+    tables = {name: frame(folders, damaged) for name, (folders, _, damaged) in of.items()}
+    both = judged(pd.concat(tables))  # whether one failed, the runs of the other tell too
+    for name, table in tables.items():
+        table[["state", "reason"]] = both.loc[name, ["state", "reason"]].to_numpy()
+    found = compare(*(_runs(name, plain[name], table) for name, table in tables.items()))
     _show(found)
     if out is not None:
         replace_text(out, found.table.to_csv() if out.suffix == ".csv" else _json(found.table))
         print(f"written: {out}")
 
 
-def _runs(option: str, value: str | list[str], runs_dir: str) -> pd.DataFrame:
-    """The runs that an option selects; prints which they are, and which are left out."""
-    folders, _, damaged = select_folders(option, value, runs_dir)
-    runs, left_out = grouped(frame(folders, damaged))
+def _runs(option: str, value: str | list[str], table: pd.DataFrame) -> pd.DataFrame:
+    """The runs that an option selects and that count; prints these, and which are left out."""
+    runs, left_out = grouped(table)
     if len(runs):
         left_out |= runs.loc[runs["is_failed"], "reason"].to_dict()
         runs = runs[~runs["is_failed"]]

@@ -7,10 +7,10 @@ import pandas as pd
 
 from lmkit.analyses.base import Analysis, StoredRecord
 from lmkit.presentation.styled import p_text, plus_minus, signed, told_apart
-from lmkit.presentation.tables import DASH, counted, decimal, joined
+from lmkit.presentation.tables import DASH, counted, decimal, joined, listed
 from lmkit.report.page import PageTable
 from lmkit.results.frame import head_options, ranks_in
-from lmkit.results.groups import RATES, summary
+from lmkit.results.groups import RATES, measured_alike, summary
 from lmkit.results.labels import differing, in_words
 from lmkit.results.published import method_differences, printed, published
 from lmkit.results.stats import ten_seeds
@@ -48,6 +48,7 @@ def groups(
         beside: the experiments that its groups are nearest to, as `nearest` finds them.
         paper: of which published values are taken where several have them, with its table.
     """
+    measured, runs = runs, measured_alike(runs)
     every = summary(runs)
     known = runs.groupby("group", sort=False).first()  # of each fact the first run's that has it
     labels = known["label"]
@@ -61,7 +62,8 @@ def groups(
         ["baseline_ppl", "difference", "low", "high", "p_welch", "p_student", "p_holm"]
     ]
     values = shown.join(tested).join(columns).set_axis(labels[shown.index])
-    notes += [*baselines_apart(against), *_ten_seeds(runs, against, beside)]
+    notes += [*_measured_unlike(measured, runs), *baselines_apart(against)]
+    notes += _ten_seeds(runs, against, beside)
     if text.columns.str.contains("rank").any():
         notes.append(f"Ranks are over {contexts:,} contexts of the test split.")
     found = [PageTable("groups", "Heads at their best rates", text, values, notes)]
@@ -76,6 +78,17 @@ def groups(
         values = rest.join(columns).set_axis(labels[rest.index])
         found.append(PageTable("further", title, folded, values, notes, is_folded=True))
     return found
+
+
+def _measured_unlike(measured: pd.DataFrame, alike: pd.DataFrame) -> list[str]:
+    """A note on methods whose options are not those of all seeds, so that a group has no mean."""
+    found = []
+    for name, heading in _methods(measured).items():
+        labels = alike.loc[(measured[name].notna() & alike[name].isna()).to_numpy(), "label"]
+        if len(labels):
+            found.append(f"{heading} of {listed(labels.unique(), 4)}")
+    said = f"Seeds measured with different options have no mean: {'; '.join(found)}."
+    return [said] if found else []
 
 
 def baselines_apart(against: pd.DataFrame) -> list[str]:
@@ -139,7 +152,10 @@ def _text(table: pd.DataFrame, runs: pd.DataFrame, contexts: int | None) -> pd.D
             pairs = pairs.assign(**{f"{name} std": float("nan")})
         if pairs.iloc[:, 0].notna().any():
             cells = [plus_minus(mean, sd, digits) for mean, sd in pairs.to_numpy()]
-            shown[heading] = pd.Series(cells, index=table.index)
+            counts = table.get(f"{name} count", table["seeds"])
+            of_part = counts.between(1, table["seeds"] - 1)
+            part = "(" + counts.astype(str) + " of " + shown["seeds"] + ")"
+            shown[heading] = pd.Series(cells, index=table.index) + (" " + part).where(of_part, "")
     return pd.DataFrame(shown)
 
 

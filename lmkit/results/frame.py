@@ -31,7 +31,7 @@ import pandas as pd
 
 from lmkit.errors.user_error import UserError, did_you_mean, require_list
 from lmkit.results.labels import SOURCES
-from lmkit.runs.analysis_files import analyses_in
+from lmkit.runs.analysis_files import MEASURE_AGAIN, analyses_in
 from lmkit.runs.checksums import sha256_of_values
 from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import PATIENCE, leaves
@@ -70,6 +70,7 @@ _RANKS = {
     "participation_ratio": "participation",
 }
 _RANK_FILE = re.compile(r"rank_test_log_probs_\d+")
+_STORED = "analysis"  # of a row until all are read: what analyses stored, by the stem of its file
 _ABOUT_A_FILE = ("schema_version", "kind")
 _FAILED = 2  # times the median perplexity
 
@@ -100,13 +101,14 @@ def frame(folders: Iterable[RunFolder], damaged: Mapping[str, str] | None = None
         damaged: further runs that cannot be read, by name, with the reason.
     """
     rows = [row for folder in folders if (row := _row(folder)) is not None]
+    _add_analyses(rows)
     rows += [{"name": n, "state": "damaged", "reason": why} for n, why in (damaged or {}).items()]
     add_defaults(rows)
     rows = [without_the_trunks_width(row) for row in rows]
     columns = dict.fromkeys(column for row in rows for column in row)
     data = {column: _column([row.get(column) for row in rows]) for column in columns}
     table = pd.DataFrame({name: pd.Series(dtype=object) for name in _ALWAYS} | data)
-    return _with_failed(table.set_index("name"))
+    return judged(table.set_index("name"))
 
 
 def chosen(table: pd.DataFrame, columns: Sequence[str]) -> list[str]:
@@ -206,11 +208,7 @@ def _finished(run: FinishedRun) -> Row:
     row |= _of_settings(run.settings)
     row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", PATIENCE)}
     row |= flat(_mapping(config.get("data")), "data.")
-    analyses, damaged = analyses_in(run.folder)
-    for stem, content in analyses.items():
-        if _RANK_FILE.fullmatch(stem):
-            row |= ranks_of(_mapping(content.get("spectrum")))
-        row |= fields_of(content, f"{stem}.")
+    row[_STORED], damaged = analyses_in(run.folder)
     unread += [f"{file}: {why}" for file, why in damaged.items()]
     row |= {"unread": "; ".join(unread)} if unread else {}
     provenance = result.provenance
@@ -223,6 +221,31 @@ def _finished(run: FinishedRun) -> Row:
         "code.lmkit": _mapping(provenance.get("packages")).get("lmkit"),
         "code.torch": _mapping(provenance.get("packages")).get("torch"),
     }
+
+
+def _add_analyses(rows: Iterable[Row]) -> None:
+    """What analyses stored. Of each only the newest version among the runs: the same fields of an
+    older one may mean other numbers, and it counts as unread.
+    """
+    stored = [(row, _mapping(row.pop(_STORED, None))) for row in rows]
+    newest: dict[str, int] = {}
+    for _, analyses in stored:
+        for stem, content in analyses.items():
+            newest[stem] = max(newest.get(stem, 0), _version(content))
+    for row, analyses in stored:
+        for stem, content in analyses.items():
+            if _version(content) < newest[stem]:
+                why = f"analysis/{stem}.json: another run's is of a later version; {MEASURE_AGAIN}"
+                row["unread"] = "; ".join(str(of) for of in (row.get("unread"), why) if of)
+                continue
+            if _RANK_FILE.fullmatch(stem):
+                row |= ranks_of(_mapping(content.get("spectrum")))
+            row |= fields_of(content, f"{stem}.")
+
+
+def _version(content: Mapping[str, Any]) -> int:
+    version = content.get("schema_version")
+    return version if isinstance(version, int) else 0
 
 
 def _under_way(folder: RunFolder) -> Row:
@@ -294,13 +317,14 @@ def fields_of(content: Mapping[str, Any], prefix: str = "") -> Row:
     return {k: v for k, v in leaves(fields, prefix) if not isinstance(v, list | Mapping)}
 
 
-def _with_failed(table: pd.DataFrame) -> pd.DataFrame:
-    """Marks runs that diverged, or whose test perplexity is more than twice the median of the runs
-    on the same data with the same kind of trunk and a decoder of the same rank.
+def judged(table: pd.DataFrame) -> pd.DataFrame:
+    """Marks runs as failed that diverged, or whose test perplexity is more than twice the median of
+    the table's runs on the same data with the same kind of trunk and a decoder of the same rank.
     """
-    finished = table["state"] == "finished"
+    finished = table["state"].isin(["finished", "failed"])
     if not finished.any():
         return table
+    table.loc[finished, "state"], table.loc[finished, "reason"] = "finished", None
     known = table.loc[finished].replace([np.inf, -np.inf], np.nan)
     missing = known[list(PERPLEXITIES)].isna().any(axis=1)
     alike = [c for c in ("data_sha256", "trunk", "head.decoder_rank") if c in known]

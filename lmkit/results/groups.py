@@ -8,18 +8,20 @@ group       all of these and the learning rates: its runs are seeds
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from lmkit.results.frame import PERPLEXITIES, head_options, options_in, ranks_in
+from lmkit.results.frame import PERPLEXITIES, head_options, is_option, options_in, ranks_in
 from lmkit.results.labels import labels, titles
 
 RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
 MOST_VARIANTS = 4  # of a head that stand beside each other
 _START = "finetuned_from.identity"
+_HOW = re.compile(r"(?P<analysis>[^.]+\.)(split|options\..+)")  # what an analysis was told
 BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 
@@ -60,15 +62,37 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     return runs.sort_values(order, ascending=ascending, key=_natural), left_out | repeated
 
 
+def measured_alike(runs: pd.DataFrame) -> pd.DataFrame:
+    """Without what an analysis measured with other options, or on another split, of one run than of
+    others in its group.
+    """
+    found, columns = runs.copy(), [str(column) for column in runs]
+    for column in columns:
+        how = _HOW.fullmatch(column)
+        if how is None or is_option(column):
+            continue
+        unlike = runs.groupby("group")[column].transform("nunique") > 1
+        if unlike.any():
+            fields = [field for field in columns if field.startswith(how["analysis"])]
+            found[fields] = found[fields].mask(unlike)
+    return found
+
+
 def summary(runs: pd.DataFrame) -> pd.DataFrame:
-    """A row a group: `seeds`, its options, and mean and deviation of every other number."""
+    """A row a group: `seeds`, its options, and mean and deviation of every other number; also the
+    `count` of its runs that have it, where some groups have runs with and without.
+    """
     options = options_in(runs)
     numbers = runs.select_dtypes("number").columns.difference(
         ["seed", "setting", "variant", "training", "group", *options]
     )
     by = runs.groupby("group", sort=False)
-    table = runs[numbers].astype("float64").groupby(runs["group"], sort=False).agg(["mean", "std"])
+    values = runs[numbers].astype("float64").groupby(runs["group"], sort=False)
+    table = values.agg(["mean", "std"])
     table.columns = table.columns.map(" ".join)
+    counts = values.count()
+    in_part = counts.gt(0) & counts.lt(by.size(), axis=0)
+    table = table.join(counts.loc[:, in_part.any()].add_suffix(" count"))
     return table.assign(seeds=by.size()).join(by[options].first())
 
 

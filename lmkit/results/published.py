@@ -20,7 +20,15 @@ from typing import Any, NamedTuple
 import pandas as pd
 import yaml
 
-from lmkit.results.frame import SAME, Row, add_defaults, flat, is_option, without_the_trunks_width
+from lmkit.results.frame import (
+    PERPLEXITIES,
+    SAME,
+    Row,
+    add_defaults,
+    flat,
+    is_option,
+    without_the_trunks_width,
+)
 from lmkit.results.labels import SOURCES
 from lmkit.runs.identity import identity
 from lmkit.runs.names import FINETUNE
@@ -29,7 +37,6 @@ from lmkit.runs.names import FINETUNE
 # it down, since only they compose.
 Compose = Callable[[str], Mapping[str, Any]]
 
-PERPLEXITIES = ("train_ppl", "valid_ppl", "test_ppl")
 _OWN_CLASS = "own class"
 # Differences that say when a run ended, how it rounds, or which callback watched it.
 _OF_END_OR_ROUNDING = (

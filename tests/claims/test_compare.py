@@ -45,6 +45,16 @@ def test_the_command_prints_and_writes(lmkit, runs, capsys):
     assert float(rows["test perplexity"]["mean of a"]) == of_test["mean of a"]
 
 
+def test_whether_a_run_failed_the_other_set_tells_too(lmkit, tmp_path, make_run, capsys):
+    for seed, (gss, softmax) in enumerate(((56.0, 57.0), (200.0, 57.2))):
+        make_run(tmp_path / "runs", seed, gss, transform="gss")
+        make_run(tmp_path / "runs", seed, softmax)
+    lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
+    printed = capsys.readouterr().out
+    assert "its test perplexity is more than twice the median of its peers" in printed
+    assert "a: 1 run: " in printed
+
+
 def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs, capsys):
     for run in [*(runs / "runs").glob("penn_small-*")]:
         shutil.copytree(run, runs / "copies" / run.name)

@@ -556,6 +556,25 @@ def test_what_was_published_of_dynamic_evaluation_stands_beside_what_was_measure
     assert html.count("test, dynamic: ") == 1
 
 
+def test_a_mean_says_of_how_many_seeds_and_there_is_none_over_different_options(runs, tmp_path):
+    windows = {"gss": (500, None, 500), "identity": (500, 2000, None)}
+    for run in runs.glob("penn_small-*"):
+        row = results(str(run)).iloc[0]
+        window = windows["gss" if row["head"] == "GSS" else "identity"][row["seed"] - 1]
+        content = {"schema_version": 1, "kind": "evaluate", "options": {"window": window}}
+        content["ppl"] = 50.0 + row["seed"]
+        if window:
+            (run / "analysis/evaluate_cache_test.json").write_bytes(checked_json(content))
+    html = page_of(runs, tmp_path / "out")
+    assert "52.00 ± 1.41 (2 of 3)" in html
+    assert "Seeds measured with different options have no mean: test, cache of Softmax." in html
+    (of_groups,) = (tmp_path / "out/tables").glob("*_groups.csv")
+    by_label = pd.read_csv(of_groups).set_index("label")
+    counts = by_label["evaluate_cache_test.ppl count"].to_dict()
+    assert counts == {"Softmax": 0, "GSS": 2}
+    assert pd.isna(by_label.loc["Softmax", "evaluate_cache_test.ppl mean"])
+
+
 def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):
     first, second = (tmp_path / name for name in ("a", "b"))
     page_of(runs, first)

@@ -66,6 +66,19 @@ def test_any_analysis_is_found_and_one_of_another_text_stays_apart(tmp_path, mak
     assert row["test_ppl"] == 57.0
 
 
+def test_an_earlier_version_of_an_analysis_has_no_column_with_a_later_one(tmp_path, make_run):
+    for version in (1, 2):
+        run = make_run(tmp_path, version)
+        for name, content in (("mine", {"value": version / 2}), ("alone", {"value": 3})):
+            content |= {"schema_version": version if name == "mine" else 1, "kind": name}
+            (run / "analysis" / f"{name}.json").write_bytes(checked_json(content))
+    table = results(str(tmp_path)).set_index("seed")
+    assert table["mine.value"].dropna().to_dict() == {2: 1.0}
+    assert "analysis/mine.json: another run's is of a later version" in table.loc[1, "unread"]
+    assert pd.isna(table.loc[2, "unread"])
+    assert table["alone.value"].to_list() == [3, 3]
+
+
 def _with_test_ppl(run: Path, ppl: float) -> None:
     change(run, "result.json", lambda c: c["metrics"].update(test_ppl=ppl))
 

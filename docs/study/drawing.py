@@ -66,7 +66,7 @@ def by_used_rank(kept: pd.DataFrame) -> str:
     """
     figure = Figure(figsize=(WIDE[0], 4.2), layout="constrained")
     trunk, title = SETTINGS["softmax"]
-    ended = scaled_contexts(kept, max_epochs=60)
+    ended = at_best_rate(scaled_contexts(kept, max_epochs=60))
     panels = {f"{title}, until valid stops": ended[ended["trunk_name"] == trunk]}
     panels[AVERAGED[1]] = at_best_rate(kept[kept["trunk_name"] == AT_30])
     for (title, runs), ax in zip(panels.items(), figure.subplots(1, 2), strict=True):

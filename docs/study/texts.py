@@ -40,6 +40,7 @@ HEADS = (  # first those whose rank is bounded as Softmax's
 BOUNDED = 3
 BOUND = 34  # rank of log P of a softmax: contexts have 32 numbers
 ROWS = (*HEADS[:BOUNDED], "tanh layer (83)", *HEADS[BOUNDED:])  # its rank is bounded too
+_CHOSEN = "valid by rate, seed 141"  # a column, as the following
 _OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL from a softmax"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
     "GSS": ("c=", "head.transform.c"),
@@ -124,13 +125,10 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "test_of": {name: f"{ppl:.2f}" for name, ppl in kept["test_ppl"].items()},
         "settings": settings_table(known),
         "published": _published(),
-        "by_rate": _by_rate(to_end, "valid_ppl"),
         "rank_by_rate": _by_rate(to_end, PRESS),
-        "on_transformer": _by_rate(
-            ended[ended["trunk_of"] == SETTINGS["transformer"][0]], "valid_ppl"
-        ),
         "on_wikitext2": _by_rate(kept[kept["trunk_name"] == WIKITEXT2], "valid_ppl"),
         "by_slopes": _by_slopes(to_end),
+        "at_limit": int((ended["epochs"] == ended["max_epochs"]).sum()),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
         "fixed_cpus": _cpus(table[table["trunk_of"].notna()]),
         "whole_cpus": _cpus(whole),
@@ -154,23 +152,25 @@ def settings_table(known: dict[str, Any]) -> str:
 
 def _on_fixed_trunks(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained until valid perplexity stopped, a table in Markdown, `to_end`, and
-    by trunk what tells the heads apart, `end`, their Press ranks, `end_rank`, how far log P is from
-    the nearest softmax, `end_distance`, on other contexts with its decoder, `end_held_out`, and by
-    how many per cent its perplexity is higher, `end_price`; of five epochs on contexts of one root
-    mean square, test perplexity by trunk and head, `scaled`.
+    by trunk what tells the heads apart, `end`, their test perplexities, `end_test`, and Press
+    ranks, `end_rank`, how far log P is from the nearest softmax, `end_distance`, on other contexts
+    with its decoder, `end_held_out`, and by how many per cent its perplexity is higher,
+    `end_price`; of five epochs on contexts of one root mean square, test perplexity by trunk and
+    head, `scaled`.
     """
     names = {trunk: name for name, (trunk, _) in SETTINGS.items()}
-    ended = fresh(scaled_contexts(kept, max_epochs=60))
+    runs = scaled_contexts(kept, max_epochs=60)
+    ended = fresh(at_best_rate(runs))
     end = {names[trunk]: _of_pairs(on_it)[0] for trunk, on_it in ended.groupby("trunk_name")}
     found: dict[str, dict[str, dict[str, str]]] = {}
     for (trunk, head), of in ended.groupby(["trunk_name", "label"]):
-        rank = {"end_rank": f"{of[PRESS].mean():.0f}"}
-        for key, value in (rank | _nearest_texts(of, "end_")).items():
+        means = {"end_test": f"{of['test_ppl'].mean():.2f}", "end_rank": f"{of[PRESS].mean():.0f}"}
+        for key, value in (means | _nearest_texts(of, "end_")).items():
             found.setdefault(key, {}).setdefault(names[trunk], {})[head] = value
     scaled: dict[str, dict[str, str]] = {}
-    for _, run in scaled_contexts(kept, max_epochs=5).iterrows():
+    for _, run in at_best_rate(scaled_contexts(kept, max_epochs=5)).iterrows():
         scaled.setdefault(names[run["trunk_name"]], {})[run["label"]] = f"{run['test_ppl']:.2f}"
-    table = _to_end_table(ended)
+    table = _to_end_table(ended, runs)
     return {"to_end": table, "end": end, "scaled": scaled} | found | _softmax_by_rms(kept)
 
 
@@ -190,21 +190,23 @@ def _softmax_by_rms(kept: pd.DataFrame) -> dict[str, dict[str, str]]:
 
 
 def scaled_contexts(kept: pd.DataFrame, max_epochs: int) -> pd.DataFrame:
-    """Heads at their best rates on contexts of one root mean square: 60 epochs at most are until
-    valid perplexity stops.
+    """Heads on contexts of one root mean square: 60 epochs at most are until valid perplexity
+    stops.
     """
     on_them = kept["trunk_name"].isin(trunk for trunk, _ in SETTINGS.values()) & (kept["rms"] > 0)
     of_heads = on_them & kept["head.decoder_rank"].isna() & (kept["max_epochs"] == max_epochs)
-    return at_best_rate(kept[of_heads])
+    return kept[of_heads]
 
 
-def _to_end_table(ended: pd.DataFrame) -> str:
-    titles, rows = dict(SETTINGS.values()), []
-    for (trunk, rms, head), of in ended.groupby(["trunk_name", "rms", "label"]):
-        on_it = ended[ended["trunk_name"] == trunk]
-        cells = [f"{titles[trunk]}, RMS {rms:g}", head, f"{of['rate'].iloc[0]:g}"]
-        rows.append([*cells, *_of_head(of, on_it)])
-    return markdown(["contexts", "head", "rate", *_OF_HEAD], rows)
+def _to_end_table(ended: pd.DataFrame, runs: pd.DataFrame) -> str:
+    rows = []
+    for trunk, title in SETTINGS.values():
+        on_it, every = (of[of["trunk_name"] == trunk] for of in (ended, runs))
+        by_rate = _by_rate(every, "valid_ppl")
+        for head, of in on_it.groupby("label"):
+            cells = [title, head, by_rate[head], f"{of['rate'].iloc[0]:g}"]
+            rows.append([*cells, *_of_head(of, on_it)])
+    return markdown(["contexts", "head", _CHOSEN, "rate", *_OF_HEAD], rows)
 
 
 def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
@@ -221,18 +223,21 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
-    `at_30`, by how much valid perplexity chose the rate, `at_30_chose`, and of fresh seeds the
-    differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, Press's rank,
-    `at_30_rank`, how far log P is from the nearest softmax, `at_30_distance`, by how many per cent
-    its perplexity is higher, `at_30_price`, and how many words are `never` the likeliest: of `all`,
-    of those `unused` in the training text (if they are as many under all heads), and at most of
-    those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
+    `at_30`, and by how much valid perplexity chose the rate, `at_30_chose`. Of fresh seeds how many
+    were best after their last epoch, `at_30_last`; by head how far valid perplexity fell in the
+    last five, `at_30_fell`, Press's rank, `at_30_rank`, how far log P is from the nearest softmax,
+    `at_30_distance`, and by how many per cent its perplexity is higher, `at_30_price`; the
+    differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, and those with the tanh
+    layer at 5, which a GPU trained, `at_30_at_5`; how many words are `never` the likeliest: of
+    `all`, of those `unused` in the training text (if they are as many under all heads), and at most
+    of those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
     perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
-    `at_30_apart`; with the tanh layer at 5, which a GPU trained, its differences, `at_30_at_5`.
+    `at_30_apart`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
-    begun = fresh(runs)["folder"].map(_first_valid_ppl)
+    begun = fresh(runs)["folder"].map(lambda folder: _valid_ppl(folder)[0])
+    fell = ended["folder"].map(lambda folder: -np.diff(_valid_ppl(folder)[-6::5])[0])
     on_both = (
         fresh(runs)
         .assign(begun=begun)
@@ -247,7 +252,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
     rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
-    table = markdown(["head", "valid by rate, seed 141", *_OF_HEAD], rows)
+    table = markdown(["head", _CHOSEN, *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
     never = pd.DataFrame(_analyses(ended, "unargmaxable"))
     unused = never["unargmaxable"] - never["occurring"]
@@ -255,6 +260,8 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     return {
         "at_30": table,
         "at_30_chose": {head: f"{np.diff(ppl.nsmallest(2))[0]:.2f}" for head, ppl in first},
+        "at_30_last": f"{(ended['best_epoch'] == ended['epochs']).sum()} of {len(ended)}",
+        "at_30_fell": {h: f"{ppl:.2f}" for h, ppl in fell.groupby(ended["label"]).mean().items()},
         "at_30_percent": found["percent"],
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
@@ -271,9 +278,10 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _first_valid_ppl(folder: str) -> float:
+def _valid_ppl(folder: str) -> list[float]:
+    """After each epoch."""
     rows = MetricsFile(RunFolder(Path(folder)).metrics).read()
-    return next(row["valid/ppl"] for row in rows if "valid/ppl" in row)
+    return [row["valid/ppl"] for row in rows if "valid/ppl" in row]
 
 
 class FromSoftmax(NamedTuple):

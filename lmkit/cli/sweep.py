@@ -10,12 +10,13 @@ from rich.console import Console
 from lmkit.cli.command_line import listed, run_named
 from lmkit.cli.interruption import ends_in_one_line
 from lmkit.cli.words import RUNS_DIR, TRUTH, Command, Option
-from lmkit.errors.user_error import UserError, did_you_mean
+from lmkit.errors.user_error import UserError, did_you_mean, require_count
 from lmkit.presentation.tables import counted
+from lmkit.runs.holder import this_process
 from lmkit.runs.result import Budget
 from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
-from lmkit.sweeps.local import train_here
+from lmkit.sweeps.local import Packed, train_here, visible_devices
 from lmkit.sweeps.slurm import cancel, jobs_of
 from lmkit.sweeps.status import estimate, standings
 
@@ -46,22 +47,60 @@ def _on_slurm(sweep: SweepFolder) -> str:
     return ", ".join(f"{count:,} {state.lower()}" for state, count in jobs.items())
 
 
-def work(sweep: SweepFolder, console: Console) -> bool:
-    """Trains points one by one until none is left. Returns: whether none has failed.
+class _StandBy:
+    """Of the workers that have nothing to train one stays, should another die. The others end once
+    they have seen a heartbeat of that one.
+    """
+
+    def __init__(self, sweep: SweepFolder) -> None:
+        self._sweep, self._me, self._begun_at = sweep, this_process(), sweep.asked_for_at()
+        self._stays, self._seen = False, 0
+        self.is_called = False  # by a command that has asked for points since
+
+    def leaves(self, is_idle: bool) -> bool:
+        """Whether this worker ends, or looks at what a later command has asked for."""
+        if not is_idle:
+            self.end()
+            return False
+        try:
+            beat = self._sweep.stand_by(self._me)
+        except (UserError, OSError):
+            return False
+        self.is_called = self._sweep.asked_for_at() not in (None, self._begun_at)
+        self._stays, self._seen = beat is None, self._seen or beat or 0
+        return self.is_called or beat not in (None, self._seen)
+
+    def end(self) -> None:
+        if self._stays:
+            self._sweep.end_stand_by()
+        self._stays, self._seen = False, 0
+
+
+def work(sweep: SweepFolder, console: Console, per_device: int = 1) -> bool:
+    """Trains points until none is left that nobody else trains, so many at a time on each GPU that
+    is visible. Returns: whether none has failed.
 
     A command that meanwhile asks for other points, for more epochs, or again for points that were
-    given up, is obeyed once these are done.
+    given up, is obeyed once others train what is left.
     """
+    slots = Packed(None, None, per_device).environments if visible_devices() else [{}]
     seen: set[tuple[str, Budget]] = set()
     denied: set[str] = set()  # to this process, by rights of files
     sweep.begin()
+    idle = _StandBy(sweep)
     while left := [p for p in sweep.manifest.points if (p.run, p.budget) not in seen]:
         start = random.randrange(len(left))  # workers that start together take different points
-        given_up = train_here(sweep, left[start:] + left[:start], [{}])
+        try:
+            given_up = train_here(sweep, left[start:] + left[:start], slots, idle.leaves)
+        finally:
+            idle.end()
+        is_called, idle = idle.is_called, _StandBy(sweep)
         sweep = SweepFolder.find(str(sweep.path), ".")  # a later command may have replaced it
         denied |= {run for run, failure in given_up.items() if not failure.attempts}
         recorded = given_up.keys() - denied
         again = {p.run for p in left if p.run in recorded and sweep.failure(p) is None}
+        if is_called:  # what others train is watched on
+            again |= {p.run for p in left} - given_up.keys()
         seen |= {(point.run, point.budget) for point in left if point.run not in again}
     points = sweep.manifest.points
     failed = standings(sweep, [p for p in points if p.run in denied or sweep.failure(p)])
@@ -133,7 +172,11 @@ COMMANDS = {
         "Shows which points are finished, running, failed, unfinished or new",
         all=Option("false", "true: a row for every point, even in a long sweep", TRUTH),
     ),
-    "work": _command("work", "Trains points one by one until none is left, beside other workers"),
+    "work": _command(
+        "work",
+        "Trains points until none is left, beside other workers, one at a time on each GPU",
+        per_device=Option("1", "how many at a time on one GPU"),
+    ),
     "stop": _command("stop", "Has the processes that train points, on any node, save and end"),
     "forget": _command(
         "forget",
@@ -160,7 +203,9 @@ def _run(name: str) -> None:
     if name == "status":
         is_well = status(sweep, console, given["all"] == "true")
     elif name == "work":
-        is_well = work(sweep, console)
+        typed = given["per_device"]
+        require_count("per_device", int(typed) if typed.isdecimal() else typed)
+        is_well = work(sweep, console, int(typed))
     elif name == "forget":
         forget(sweep, given["points"], given["dry_run"] == "true")
     else:

@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from lmkit.errors.user_error import UserError, require_number
+from lmkit.errors.user_error import NotHereError, UserError, require_number
 from lmkit.presentation.tables import counted
 
 SPLITS = ("train", "valid", "test")
@@ -46,7 +46,7 @@ class SplitFiles:
         except (FileNotFoundError, NotADirectoryError):
             is_environments = self.in_environment and self.root == os.environ.get("LMKIT_DATA")
             root = f"data.root={self.root}{' (LMKIT_DATA)' * is_environments}"
-            raise UserError(
+            raise NotHereError(
                 f"{path} does not exist: {root} must be a folder with {self._relative(split)} in "
                 f"it{self._download_hint()}"
             ) from None
@@ -73,7 +73,7 @@ class SplitFiles:
         """Where the file of a split is. Raises: UserError when `data.root` is not set."""
         if self.root is None:
             environment = " or in the environment variable LMKIT_DATA" * self.in_environment
-            raise UserError(
+            raise NotHereError(
                 f"data.root is not set: give the folder with {self._relative('train')} in it as "
                 f"data.root=FOLDER{environment}{self._download_hint()}"
             )

@@ -25,6 +25,11 @@ class Holder(NamedTuple):
     job_id: str  # of the scheduler's job; empty outside one
     job_attempt: int  # how often the scheduler has restarted that job
 
+    @property
+    def place(self) -> str:
+        """`on node7, job 42`"""
+        return f"on {self.host}" + f", job {self.job_id}" * bool(self.job_id)
+
     def to_json(self) -> bytes:
         return (json.dumps(self._asdict(), indent=2) + "\n").encode()
 

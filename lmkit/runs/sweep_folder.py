@@ -76,6 +76,7 @@ class Failure:
     log_tail: list[str]  # the last lines that it printed
     repeats: bool = False  # whether another attempt would end the same way
     attempts: int = 1  # that have failed so far, this one included
+    where: str = ""  # it was attempted, "on node7, job 42"
 
 
 @dataclass(frozen=True)
@@ -267,7 +268,30 @@ class SweepFolder:
 
         Raises: UserError when it cannot be written.
         """
-        path = self._claim(point)
+        return self._claimed(self._claim(point), me)
+
+    def stand_by(self, me: Holder) -> int | None:
+        """Makes `me` the one idle worker that stays. None: it is; otherwise the last heartbeat of
+        the one that does, in ns.
+
+        Raises: UserError or OSError when the claim cannot be written or read.
+        """
+        if self._claimed(self._stand_by, me):
+            os.utime(self._stand_by)
+            return None
+        return self._stand_by.stat().st_mtime_ns
+
+    def end_stand_by(self) -> None:
+        with suppress(OSError):
+            self._stand_by.unlink(missing_ok=True)
+
+    def asked_for_at(self) -> int | None:
+        """When a command last asked for points, in ns; None where that cannot be read for now."""
+        with suppress(OSError):
+            return (self.path / MANIFEST).stat().st_mtime_ns
+        return None
+
+    def _claimed(self, path: Path, me: Holder) -> bool:
         with written_beside(path, lambda file: file.write(me.to_json())) as record:
             if link_exclusively(record, path):
                 return True
@@ -314,6 +338,10 @@ class SweepFolder:
     def is_given_up(self, failure: Failure) -> bool:
         """Whether the point of that last failure is not attempted again."""
         return failure.repeats or failure.attempts > self.manifest.retries
+
+    @property
+    def _stand_by(self) -> Path:
+        return self.path / "failures" / "idle.claim"
 
     def _claim(self, point: Point) -> Path:
         return self.path / "failures" / f"{point.run}.claim"

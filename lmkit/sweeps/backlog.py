@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
@@ -26,7 +26,7 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
-CRASHES = 2  # in a row, after which this process pauses while others train, each time for longer
+FAILURES = 2  # in a row, after which this process pauses while others train, each time for longer
 MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
@@ -56,10 +56,15 @@ class Backlog:
         self._num_ended = 0
         self._look_at, self._pause_s = 0.0, LOOK_AGAIN_S
         # of a node on which nothing runs, such as one with a broken GPU: it leaves points to others
-        self._crashes, self._rests_until = 0, 0.0
+        self._failures, self._rests_until = 0, 0.0
 
     def __len__(self) -> int:
         return len(self._free) + len(self._held)
+
+    @property
+    def is_held(self) -> bool:
+        """Whether others train all points that are left."""
+        return bool(self._held) and not self._free
 
     def take(self) -> Waiting | None:
         """The next point that is due and that nobody trains; None if there is none now.
@@ -155,13 +160,13 @@ class Backlog:
 
         Raises: UserError when it cannot be recorded.
         """
-        counted = self._sweep.record_failure(point, failure)
+        counted = self._sweep.record_failure(point, replace(failure, where=self._me.place))
         self._sweep.release(point)
-        self._crashes += not failure.repeats
-        if self._crashes > CRASHES and not failure.repeats and self._others_train():
-            rest_s = 2 ** min(self._crashes - CRASHES, 8)
+        self._failures += 1
+        if self._failures > FAILURES and self._others_train():
+            rest_s = 2 ** min(self._failures - FAILURES, 8)
             self._rests_until = time.monotonic() + rest_s
-            self._say(f"{self._crashes} crashes in a row: leaves points to others for {rest_s} s")
+            self._say(f"{self._failures} failed in a row: leaves points to others for {rest_s} s")
         if self._sweep.is_given_up(counted):
             self._give_up(point, counted)
             return
@@ -182,7 +187,7 @@ class Backlog:
 
     def finished(self, point: Point) -> None:
         """Ends a point that this process has trained."""
-        self._crashes, self._rests_until = 0, 0.0
+        self._failures, self._rests_until = 0, 0.0
         tidy_all([(self._sweep.run_folder(point), point.keep)])
         with suppress(OSError):  # its result counts all the same
             self._sweep.forget_failures(point)

@@ -4,7 +4,7 @@ import os
 import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import cycle, islice
 
@@ -81,11 +81,14 @@ class Workers:
 
 
 def train_here(
-    sweep: SweepFolder, points: Sequence[Point], environments: Sequence[Environment]
+    sweep: SweepFolder,
+    points: Sequence[Point],
+    environments: Sequence[Environment],
+    leaves: Callable[[bool], bool] = lambda is_idle: False,
 ) -> dict[str, Failure]:
     """Trains points under bars, and says as each ends. Returns: as `run_points`."""
     with bars(tables.console(), sweep, points) as say:
-        return run_points(sweep, points, environments, say)
+        return run_points(sweep, points, environments, say, leaves)
 
 
 def visible_devices() -> list[str]:

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -39,10 +39,15 @@ class _Running:
 
 
 def run_points(
-    sweep: SweepFolder, points: Sequence[Point], slots: Sequence[Environment], say: Say
+    sweep: SweepFolder,
+    points: Sequence[Point],
+    slots: Sequence[Environment],
+    say: Say,
+    leaves: Callable[[bool], bool] = lambda is_idle: False,
 ) -> dict[str, Failure]:
     """Runs `points`, one at a time in each slot, until all have finished or failed, whoever trains
-    them.
+    them, or until this process `leaves`, which is asked every 15 seconds: whether others train all
+    that is left is its argument.
 
     A point that failed or was killed is retried from its checkpoint, `sweep.retries` times whoever
     attempts it; one that a message of the user's ended would end the same way again.
@@ -67,6 +72,9 @@ def run_points(
                 if time.monotonic() >= renew_at:
                     renew_at = time.monotonic() + RENEW_S
                     processes.renew()
+                    if leaves(processes.backlog.is_held and not processes.running):
+                        say("others train all that is left")
+                        break
                 processes.start()
                 processes.collect()
                 time.sleep(POLL_S)

@@ -6,6 +6,7 @@ stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too
 """
 
 import hashlib
+import math
 import os
 import shlex
 import shutil
@@ -27,8 +28,8 @@ SCRIPT = """\
 #!/bin/bash
 {options}
 
-# A worker of the sweep {name}: it trains points until none is left. Submitted again, the array
-# goes on where the last one was left.
+# A worker of the sweep {name}: it trains points until others train all that is left. Submitted
+# again, the array goes on where the last one was left.
 trap 'warned=1 told=1' USR2
 trap 'told=1' TERM
 {setup}
@@ -64,6 +65,7 @@ class Slurm:
         time_min: int,
         signal_delay_s: int,
         gpus: int,
+        per_device: int,
         cpus: int,
         mem_gb: float | None,
         array_parallelism: int,
@@ -75,22 +77,23 @@ class Slurm:
             ("time_min", time_min, 1),
             ("signal_delay_s", signal_delay_s, 1),
             ("gpus", gpus, 0),
+            ("per_device", per_device, 1),
             ("cpus", cpus, 1),
             ("array_parallelism", array_parallelism, 1),
             ("max_requeues", max_requeues, 0),
         ):
             require_count(f"hydra.launcher.{option}", value, minimum)
+        if signal_delay_s >= 60 * time_min:
+            raise UserError(
+                f"hydra.launcher.signal_delay_s={signal_delay_s} must be less than the "
+                f"{60 * time_min} s of hydra.launcher.time_min={time_min}"
+            )
         if mem_gb is not None:
             require_positive("hydra.launcher.mem_gb", mem_gb)
-        if not isinstance(extra or {}, Mapping):
-            raise UserError(
-                f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}"
-            )
-        for option in extra or {}:
-            if option in _SET:
-                raise UserError(f"hydra.launcher.extra.{option} cannot be set: lmkit does")
+        _require_extra(extra, gpus)
         require_list("hydra.launcher.setup", setup, "[module load cuda]", may_be_empty=True)
         self._most_jobs, self._requeues = array_parallelism, max_requeues
+        self._per_device, self._at_a_time = per_device, max(gpus * per_device, 1)
         self._setup = [*map(str, setup), *([] if gpus else ["export CUDA_VISIBLE_DEVICES="])]
         self._options = {
             "partition": partition,
@@ -98,19 +101,19 @@ class Slurm:
             "time": time_min,
             "signal": f"B:USR2@{signal_delay_s}",
             "gpus-per-node": gpus or None,
-            "cpus-per-task": cpus,
+            "cpus-per-task": cpus * self._at_a_time,
             "mem": mem_gb and f"{round(mem_gb * 1024)}M",
             "requeue": True,
             "open-mode": "append",
         } | dict(extra or {})
 
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
-        """Submits as many workers as there are points, less those that are queued or running.
+        """Submits workers for all points at a time, less those that are queued or running.
 
         Raises: UserError when SLURM takes none; the script can be submitted by hand.
         """
         file = sweep.path / "slurm.sh"
-        number = min(len(points), self._most_jobs)
+        number = min(math.ceil(len(points) / self._at_a_time), self._most_jobs)
         replace_text(file, self.script(sweep, number))
         # where SLURM is silent, another array could be too many; a job that ends trains no more
         queued = len([state for state in jobs_of(sweep) if state != "COMPLETING"])
@@ -136,6 +139,7 @@ class Slurm:
             if value is not None and value is not False  # 0 is a value
         ]
         worker = [sys.executable, "-m", "lmkit", "sweep", "work", str(sweep.path)]
+        worker += [f"per_device={self._per_device}"] if self._per_device > 1 else []
         return SCRIPT.format(
             options="\n".join(lines),
             name=sweep.manifest.name,
@@ -144,6 +148,19 @@ class Slurm:
             stopped=STOPPED,
             requeues=self._requeues,
         )
+
+
+def _require_extra(extra: Mapping[str, object] | None, gpus: int) -> None:
+    if not isinstance(extra or {}, Mapping):
+        raise UserError(f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}")
+    for option in extra or {}:
+        if option in _SET:
+            raise UserError(f"hydra.launcher.extra.{option} cannot be set: lmkit does")
+        if not gpus and (option.startswith("gpus") or option in ("gres", "tres-per-task")):
+            raise UserError(
+                f"hydra.launcher.extra.{option} goes with hydra.launcher.gpus=1 or more: with "
+                f"gpus=0 runs are on the CPU"
+            )
 
 
 def job_name(sweep: SweepFolder) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from lmkit.errors.user_error import UserError
 from lmkit.runs.checksums import sha256_of_values
 from lmkit.runs.folder import RunFolder, standing
-from lmkit.runs.lock import Locks
+from lmkit.runs.lock import Locks, look_at
 from lmkit.runs.metrics import MetricsFile, Row, epochs_done, merged
 from lmkit.runs.result import Result
 from lmkit.runs.source import code_sha256
@@ -36,6 +36,7 @@ class Standing:
     failure: Failure | None = None
     has_diverged: bool = False  # a finished point with a perplexity that is not finite
     code_has_changed: bool = False  # since a finished point was trained
+    where: str = ""  # a running point is trained, "on node7, job 42"
 
     @property
     def is_finished(self) -> bool:
@@ -127,7 +128,15 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
         epochs_done=done,
         seconds_left=left,
         failure=failure,
+        where=_held_where(folder) if state == "running" else "",
     )
+
+
+def _held_where(folder: RunFolder) -> str:
+    with suppress(UserError, OSError):
+        held = look_at(folder.lock)
+        return held.holder.place if held and held.holder else ""
+    return ""
 
 
 def _done(point: Point, result: Result) -> Standing:

@@ -32,7 +32,7 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
     rows = [
         [
             each.point.label,
-            each.state,
+            f"{each.state} {each.where}".strip(),
             each.epoch,
             each.valid_ppl,
             each.test_ppl,
@@ -69,6 +69,7 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
         where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs elsewhere
         attempts = each.failure.attempts
         after = f" after {counted(attempts, 'attempt')}" if attempts else ""
+        after += f" {each.failure.where}" if each.failure.where else ""
         console.print(
             f"[red]failed[/]{after}: {escape(f'{each.point.label}: {each.failure.reason}{where}')}",
             soft_wrap=True,

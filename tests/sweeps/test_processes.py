@@ -325,7 +325,7 @@ def test_where_all_points_crash_they_are_left_to_others(sweep_of, monkeypatch):
         return sweep.manifest.points.index(taken)
 
     assert [crash() for _ in range(3)] == [0, 1, 2]
-    assert "3 crashes in a row: leaves points to others for 2 s" in said
+    assert "3 failed in a row: leaves points to others for 2 s" in said
     for rest_s in (2, 4):
         assert points.take() is None
         now_s += rest_s

@@ -72,6 +72,26 @@ def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
     assert "CUDA_VISIBLE_DEVICES" not in text
 
 
+def test_a_job_trains_several_points_at_a_time(sweep_of, commands, capsys):
+    sweep = sweep_of(*["ok"] * 5)
+    slurm(gpus=2, per_device=2, cpus=3)(sweep, sweep.manifest.points)
+    assert capsys.readouterr().out.startswith("array 17: 2 workers, by ")
+    text = (sweep.path / "slurm.sh").read_text()
+    assert "--gpus-per-node=2\n" in text
+    assert "--cpus-per-task=12\n" in text
+    assert f"sweep work {sweep.path} per_device=2 &\n" in text
+
+
+def test_options_of_jobs_that_exclude_each_other_are_refused():
+    with pytest.raises(InstantiationException, match=r"signal_delay_s=120 must be less"):
+        slurm(time_min=1)
+    for option in ("gres", "gpus-per-node"):
+        with pytest.raises(InstantiationException, match=rf"{option} goes with .*gpus=1 or more"):
+            slurm(gpus=0, extra={option: "gpu:h100:1"})
+    made = slurm(extra={"gpus-per-node": "h100:1"})
+    assert made._options["gpus-per-node"] == "h100:1"
+
+
 @pytest.mark.parametrize("option", ["job-name", "array", "chdir", "output"])
 def test_what_lmkit_sets_is_no_further_option(option):
     with pytest.raises(InstantiationException, match=rf"launcher\.extra\.{option} cannot be set"):

@@ -3,6 +3,7 @@
 import errno
 import os
 import signal
+import socket
 import time
 from dataclasses import replace
 from unittest.mock import Mock
@@ -31,7 +32,9 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
             typed(monkeypatch, *arguments)
         assert end.value.code == 1
         printed = " ".join(capsys.readouterr().out.split())
-        assert "failed after 1 attempt: 0 fails: exit status 1" in printed
+        assert (
+            f"failed after 1 attempt on {socket.gethostname()}: 0 fails: exit status 1" in printed
+        )
         assert "error: the reason why" in printed
 
 
@@ -140,7 +143,7 @@ def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch
     (point,) = begun.manifest.points
     trained = []
 
-    def train(sweep, points, _):
+    def train(sweep, points, *_):
         trained.extend(each.max_epochs for each in points)
         longer = replace(sweep.manifest, points=[replace(point, max_epochs=8)])
         SweepFolder(sweep.path, longer).save()
@@ -149,6 +152,15 @@ def test_a_worker_goes_on_to_the_budget_of_a_later_command(sweep_of, monkeypatch
     monkeypatch.setattr(command, "train_here", train)
     typed(monkeypatch, "work", str(begun.path))
     assert trained == [4, 8]
+
+
+def test_a_worker_trains_on_each_gpu_that_it_sees(sweep_of, attempts, monkeypatch):
+    sweep = sweep_of(*["together"] * 4)
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,5")
+    with pytest.raises(SystemExit):
+        typed(monkeypatch, "work", str(sweep.path), "per_device=many")
+    typed(monkeypatch, "work", str(sweep.path), "per_device=2")
+    assert sorted(device for each in attempts(sweep) for device in each) == ["2", "2", "5", "5"]
 
 
 def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):

@@ -102,6 +102,9 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
         if not more and first.startswith("Error merging override"):  # it does not say why
             return of_omegaconf(cause)
         near = _near(cause, typed)
+    value = next((each.partition("=")[2] for each in arguments if option_of(each) == typed), "")
+    if first.startswith("Could not override") and value.startswith("{"):
+        return f"{typed} lacks a key of {value}; ++{typed}={{...}} adds it"
     is_no_option = "." not in typed and typed not in _groups()  # nor can one be added
     if first.startswith("Could not override") and is_no_option and not near:
         return f"there is no option {typed}; --help lists all options"

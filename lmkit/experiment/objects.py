@@ -20,6 +20,7 @@ from lmkit.experiment.definition import RunDefinition
 from lmkit.experiment.make import Section, factory_of, make
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtures import Mixture
+from lmkit.heads.own import own_parts, require_one_model
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.names import RunNames, family_of, head_name, name_of, place_of
@@ -169,6 +170,15 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
 
 def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     """The untrained head of a configuration's section, perhaps tied to a trunk's embedding."""
+    head = _made_head(section, word_counts_V, trunk)
+    if own_parts(head) and not word_counts_V.is_meta and word_counts_V.any():
+        with torch.random.fork_rng(devices=[]):
+            again = _made_head(section, torch.zeros_like(word_counts_V), trunk)
+        require_one_model(head, again)
+    return head
+
+
+def _made_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
     _require_sizes(section, trunk)
     mixture: Any = make(section.get("mixture"), "head.mixture", nn.Module)
     transform = make_transform(section.get("transform"), len(word_counts_V))

@@ -100,6 +100,22 @@ def _tried(part: nn.Module, given: str, what: str, inputs: Tensor) -> Any:
     return made
 
 
+def _require_both_formulas(kind: type) -> None:
+    """Raises UserError for a head with a formula of its own for the loss or for log P alone."""
+    of_loss, of_rows = (
+        [name for name in names if getattr(kind, name) is not getattr(Head, name)]
+        for names in (("forward", "target_log_probs"), ("log_probs", "mixed"))
+    )
+    if bool(of_loss) != bool(of_rows):
+        lacks = "log_probs too, from which ranks are measured"
+        if of_rows:
+            lacks = "forward too, by which it is trained"
+        raise UserError(
+            f"head._target_={kind.__module__}.{kind.__name__} has a formula of its own in "
+            f"{[*of_loss, *of_rows][0]}, and needs it in {lacks}"
+        )
+
+
 def _require_weights(mixture: Mixture, device: torch.device) -> None:
     """Raises UserError unless a mixture of the user's own gives what `MixtureOutput` says."""
     kind = type(mixture)
@@ -177,20 +193,7 @@ class Head(nn.Module):
 
     def __init__(self, parts: HeadParts, *, decoder_rank: int | None = None) -> None:
         super().__init__()
-        kind = type(self)
-        has_own_loss, has_own_rows = kind.forward is not Head.forward, not self._mixes_softmaxes
-        missing = None
-        if has_own_loss and not has_own_rows:
-            missing = "forward", "log_probs", "from which ranks are measured"
-        has_own_loss |= kind.target_log_probs is not Head.target_log_probs
-        if has_own_rows and not has_own_loss:
-            missing = "log_probs", "forward", "by which it is trained"
-        if missing is not None:
-            own, lacks, use = missing
-            raise UserError(
-                f"head._target_={kind.__module__}.{kind.__name__} has a formula of its own in "
-                f"{own}, and needs it in {lacks} too, {use}"
-            )
+        _require_both_formulas(type(self))
         mixture, weight, num_words = parts.mixture, parts.embedding_weight, len(parts.word_counts_V)
         if decoder_rank is not None:
             if weight is not None:
@@ -227,7 +230,7 @@ class Head(nn.Module):
 
     @property
     def _mixes_softmaxes(self) -> bool:
-        return type(self).log_probs is Head.log_probs
+        return type(self).log_probs is Head.log_probs and type(self).mixed is Head.mixed
 
     @property
     def has_plain_logits(self) -> bool:

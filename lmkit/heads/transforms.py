@@ -40,13 +40,28 @@ class Transform(nn.Module):
 
 def in_loss(transform: nn.Module, logits: Tensor) -> Tensor:
     """Transformed logits for the loss, which differentiates them once and may overwrite them."""
-    kind = type(transform)
-    # what a class says of its `forward` holds for no subclass, which may have another
-    if isinstance(transform, BlockwiseTransform) and kind.forward is BlockwiseTransform.forward:
+    if isinstance(transform, BlockwiseTransform) and _pulls_its_formula(transform):
         found: Tensor = _InBlocks.apply(transform, logits, *transform.tables())  # type: ignore[no-untyped-call]
         return found
     values: Tensor = transform(logits)
-    return values if vars(kind).get("is_overwritable", False) else torch.clone(values)
+    # holds for no subclass, which may have another `forward`
+    is_overwritable = vars(type(transform)).get("is_overwritable", False)
+    return values if is_overwritable else torch.clone(values)
+
+
+def _pulls_its_formula(transform: "BlockwiseTransform") -> bool:
+    """Whether `pull` is the gradient of what `forward` computes. In a class of the user's own that
+    is derived from one of ours it may be that of the parent's formula, with constants where the
+    class has parameters.
+    """
+    forward, formula, pull = (
+        next(kind for kind in type(transform).__mro__ if name in vars(kind))
+        for name in ("forward", "formula", "pull")
+    )
+    if forward is not BlockwiseTransform or not issubclass(pull, formula):
+        return False
+    learns = any(parameter.requires_grad for parameter in transform.parameters())
+    return not learns or len(transform.tables()) > 0
 
 
 class BlockwiseTransform(Transform):

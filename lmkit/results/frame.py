@@ -24,6 +24,7 @@ import re
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -76,7 +77,7 @@ _FAILED = 2  # times the median perplexity
 
 
 def results(
-    runs: str | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
+    runs: str | Path | list[str], runs_dir: str = "runs", columns: Sequence[str] | None = None
 ) -> pd.DataFrame:
     """The runs that were begun, a row each; `results("runs").query("state == 'finished'")`.
 
@@ -89,6 +90,7 @@ def results(
     """
     if columns is not None:
         require_list("columns", columns, "['seed', 'test_ppl']")
+    runs = str(runs) if isinstance(runs, Path) else runs
     folders, _, damaged = select_folders("runs", runs, runs_dir)
     found = frame(folders, damaged)
     return found if columns is None else found[chosen(found, columns)]

@@ -46,6 +46,12 @@ def make_optimizer(
     if transform:
         groups.append({"params": transform, "lr": transform_lr})
     optimizer = factory(groups)
+    for group in optimizer.param_groups if transform else ():
+        if group["lr"] != transform_lr and any(id(p) in own for p in group["params"]):
+            raise UserError(
+                f"optimizer={type(optimizer).__name__} makes groups of its own without the lr of "
+                f"those that it is given: a transform learns at module.transform_lr={transform_lr}"
+            )
     for group in optimizer.param_groups:
         group.pop("param_names", None)  # no part of a checkpoint
     return optimizer
@@ -61,6 +67,10 @@ def learning_rate(factory: OptimizerFactory) -> float:
         made = factory([{"params": [("vector", given[0]), ("matrix", given[1])]}])
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
         raise misfit(error, factory, "optimizer", ["params"]) from None
+    except AttributeError as error:
+        raise UserError(
+            f"optimizer: {error}; its groups hold pairs of a parameter's name and the parameter"
+        ) from None
     for kind, reason in _UNFIT.items():
         if isinstance(made, kind):
             raise UserError(f"optimizer={kind.__name__} cannot be taken: {reason}")
@@ -69,6 +79,8 @@ def learning_rate(factory: OptimizerFactory) -> float:
         unfit = "it takes other parameters than those that it is given, each once"
     elif not all("lr" in group for group in made.param_groups):
         unfit = "its groups of parameters have no lr, which schedule= scales"
+    elif not _calls_closure(made):
+        unfit = "its step must take a closure, which computes the loss, and call it"
     if unfit is not None:
         raise UserError(f"optimizer={type(made).__name__} cannot be taken: {unfit}")
     group = made.param_groups[0]
@@ -80,6 +92,16 @@ def learning_rate(factory: OptimizerFactory) -> float:
     if group.get("differentiable"):
         raise UserError("optimizer.differentiable must be false: a step changes weights in place")
     return float(group["lr"])
+
+
+def _calls_closure(optimizer: Optimizer) -> bool:
+    """Whether its step does, as Lightning needs it."""
+    called = []
+    try:
+        optimizer.step(closure=lambda: called.append(0.0) or 0.0)  # type: ignore[func-returns-value]
+    except TypeError:
+        return False
+    return bool(called)
 
 
 class AdamW(torch.optim.AdamW):

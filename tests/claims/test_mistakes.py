@@ -119,6 +119,11 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("--multirun hydra.sweeper.parts=3", "hydra.sweeper.parts must be a list such as"),
         ("logger.wandb.tags=a", "logger.wandb.tags must be a list such as [a,b], but is 'a'"),
         ("logger=wandb logger.wandb.tags=[2024]", "logger.wandb.tags must be a text, but is 2024"),
+        (
+            "head.transform={_target_:lmkit.heads.transforms.SoftCap,cap:20}",
+            "head.transform lacks a key of {_target_:lmkit.heads.transforms.SoftCap,cap:20}; "
+            "++head.transform={...} adds it",
+        ),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
         ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
         ("head/mixture=hidden head.mixture.in_dim=4", "in_dim (4) must be equal to trunk.out_dim"),

@@ -174,7 +174,7 @@ def test_a_class_of_the_running_program_has_no_file_that_tells_edits(refused):
 
 def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused, tmp_path):
     write_shown_files(tmp_path)
-    lmkit("train", *TINY, "head._target_=smoothed.Smoothed", "+head.start=0.5")
+    lmkit("train", *TINY, "head._target_=smoothed.Smoothed", "+head.share=0.5")
     (run,) = map(package.load, (folder.path for folder in runs()))
     assert run.model.head.raw.item() > -3  # it learns from 0; of the default, from -4.6
     text = run.vocabulary[:20]
@@ -198,6 +198,70 @@ def test_a_head_with_a_formula_of_its_own_is_measured_by_it(lmkit, runs, refused
         "head._target_=other.Smoothed has a formula of its own in log_probs, and needs it in "
         "forward too, by which it is trained"
     )
+
+
+OTHER_MODELS = """
+import torch
+from torch import nn
+from lmkit.heads.head import Head
+from lmkit.heads.mixtape import Mixtape
+
+class Regularised(Head):
+    def nll(self, hidden_TBD, targets_TB):
+        return super().nll(hidden_TBD, targets_TB) + self.decoder_weight.square().sum()
+
+class Penalised(Head):
+    def penalty(self, hidden_TBD):
+        return super().penalty(hidden_TBD) + self.decoder_weight.square().sum()
+
+class Louder(Head):
+    def target_log_probs(self, logits, targets):
+        return super().target_log_probs(logits, targets) + 1
+
+    def log_probs(self, hidden_TBD):
+        return super().log_probs(hidden_TBD) + 1
+
+class Hot(Head):
+    def target_log_probs(self, logits, targets):
+        return super().target_log_probs(2 * logits, targets)
+
+class Unigram(Head):
+    def __init__(self, parts):
+        super().__init__(parts)
+        self.counts = parts.word_counts_V.float()
+
+    def logits(self, context):
+        return super().logits(context) + self.counts.log1p()
+
+class Buffered(Unigram):
+    def __init__(self, parts):
+        super().__init__(parts)
+        del self.counts
+        self.register_buffer("counts", parts.word_counts_V.float())
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "error"),
+    [
+        ("Regularised", r"loss of six words is .* they must be of one model"),
+        ("Louder", "probabilities of a row of log_probs sum to 2.718"),
+        ("Hot", "has a formula of its own in target_log_probs, and needs it in log_probs too"),
+        ("Unigram", "made anew with the same state it is another model: what its constructor"),
+        ("Penalised", ""),
+        ("Buffered", ""),
+    ],
+)
+def test_a_head_trains_by_what_it_is_measured_by(lmkit, runs, refused, tmp_path, name, error):
+    (tmp_path / "several.py").write_text(OTHER_MODELS)
+    line = ("train", *TINY, f"head._target_=several.{name}", "max_epochs=1", "switch_epoch=1")
+    if error:
+        assert re.search(error, refused(*line))
+        return
+    lmkit(*line)
+    (run,) = map(package.load, (folder.path for folder in runs()))
+    text = run.vocabulary[:20]
+    assert run.nll(text) == pytest.approx(-run.log_probs(text).double().diagonal(), abs=1e-5)
 
 
 def test_logits_of_ones_own_have_no_gradient_shares_and_exclude_no_words(lmkit, run, refused):

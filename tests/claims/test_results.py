@@ -171,7 +171,7 @@ def test_what_a_loaded_run_cannot_read_is_named(trained: Path):
 
 
 def test_results_are_one_row_a_run(trained: Path, lmkit, capsys):
-    rows = package.results(str(trained))
+    rows = package.results(trained)
     assert sorted(zip(rows["head"], rows["seed"], strict=True)) == [
         ("GSS", 1), ("Softmax", 1), ("Softmax", 2),
     ]  # fmt: skip

@@ -6,7 +6,8 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
-from lmkit.heads.mixtures import MixtureOfSoftmaxes
+from lmkit.heads.head import Head
+from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import (
     GeneralizedSigSoftmax,
     MonotoneMLP,
@@ -17,6 +18,7 @@ from lmkit.heads.transforms import (
     in_loss,
 )
 from tests.heads.conftest import TRANSFORMS
+from tests.language_models import head_parts
 
 EXTREMES = (-1e4, -80.0, 80.0, 1e4)
 
@@ -135,6 +137,34 @@ class Steeper(PiecewiseLinear):
 
     def forward(self, logits: torch.Tensor) -> torch.Tensor:
         return 2 * super().forward(logits)
+
+
+class LearnedC(GeneralizedSigSoftmax):
+    """A user's GSS whose c learns."""
+
+    def __init__(self) -> None:
+        super().__init__(c=-1.5, k=2.5)
+        self.c = nn.Parameter(torch.tensor(-1.5))
+
+
+class Wavy(PiecewiseLinear):
+    """A user's formula, for which its parent's gradient is none."""
+
+    def formula(self, z: torch.Tensor, *tables: torch.Tensor) -> torch.Tensor:
+        return super().formula(z, *tables) + 0.5 * torch.sin(3 * z)
+
+
+@pytest.mark.parametrize("make", [LearnedC, lambda: Wavy(7, 2.0, frozen=False)])
+def test_what_is_derived_from_a_transform_of_ours_learns_by_its_own_gradient(make):
+    torch.manual_seed(5)
+    head = Head(head_parts(SingleContext(6), make(), 11)).double()
+    hidden_TBD, targets_TB = torch.randn(4, 3, 6, dtype=torch.float64), torch.randint(11, (4, 3))
+    log_p_NV = head.log_probs(hidden_TBD)
+    plain = -log_p_NV.gather(1, targets_TB.view(-1, 1)).mean()
+    expected = torch.autograd.grad(plain, list(head.parameters()))
+    head.nll(hidden_TBD, targets_TB).backward()
+    for parameter, gradient in zip(head.parameters(), expected, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient)
 
 
 @pytest.mark.parametrize("transform", [Steeper(5, 1.0, frozen=False), nn.Tanh(), nn.Identity()])

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 
 from lmkit.errors.user_error import UserError
+from lmkit.heads.head import Head
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import MixtureOfSoftmaxes, SingleContext
 from lmkit.heads.transforms import Identity, PiecewiseLinear
@@ -100,6 +101,48 @@ def test_an_optimizer_without_rates_in_its_groups_is_refused():
 def test_steps_that_are_differentiable_are_refused():
     with pytest.raises(UserError, match=r"optimizer\.differentiable must be false"):
         learning_rate(partial(torch.optim.Adam, lr=1.0, differentiable=True))
+
+
+class OneLr(torch.optim.SGD):
+    """One that sorts parameters anew, and forgets what their groups say."""
+
+    def __init__(self, params):
+        named = [pair for group in params for pair in group["params"]]
+        super().__init__([{"params": [pair]} for pair in named], lr=10.0)
+
+
+class Stepping(torch.optim.SGD):
+    def step(self):
+        super().step()
+
+
+class Silent(torch.optim.SGD):
+    def step(self, closure=None):
+        super().step()
+
+
+class ByShape(torch.optim.SGD):
+    def __init__(self, params):
+        super().__init__([p for group in params for p in group["params"] if p.dim()], lr=1.0)
+
+
+@pytest.mark.parametrize(
+    ("factory", "error"),
+    [
+        (partial(Stepping, lr=1.0), "Stepping cannot be taken: its step must take a closure"),
+        (partial(Silent, lr=1.0), "Silent cannot be taken: its step must take a closure"),
+        (ByShape, "has no attribute 'dim'; its groups hold pairs of a parameter's name"),
+    ],
+)
+def test_an_optimizer_of_ones_own_that_training_cannot_take_is_refused(factory, error):
+    with pytest.raises(UserError, match=error):
+        learning_rate(factory)
+
+
+def test_an_optimizer_of_ones_own_keeps_the_transforms_rate():
+    head = Head(head_parts(SingleContext(6), PiecewiseLinear(5, 1.0, frozen=False), 11))
+    with pytest.raises(UserError, match=r"transform learns at module\.transform_lr=0\.02"):
+        make_optimizer(OneLr, head, head.named_parameters(), 0.02)
 
 
 @pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])

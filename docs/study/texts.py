@@ -117,6 +117,9 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     limited = kept[kept["head.decoder_rank"].notna()]
     ended = kept[kept["trunk_of"].notna() & (kept["rms"] > 0) & (kept["max_epochs"] == 60)]
     to_end = ended[ended["trunk_of"] == SETTINGS["softmax"][0]]
+    of_wikitext2 = kept[kept["trunk_name"] == WIKITEXT2]
+    chosen = of_wikitext2[of_wikitext2["seed"] == FIRST_SEED]
+    lowest = chosen.groupby("label")["valid_ppl"].min()
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
@@ -126,7 +129,8 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "settings": settings_table(known),
         "published": _published(),
         "rank_by_rate": _by_rate(to_end, PRESS),
-        "on_wikitext2": _by_rate(kept[kept["trunk_name"] == WIKITEXT2], "valid_ppl"),
+        "on_wikitext2": _by_rate(of_wikitext2, "valid_ppl"),
+        "wikitext2_so_far": f"{100 * (lowest['tanh layer (83)'] / lowest['MoS (K=5)'] - 1):.1f}",
         "by_slopes": _by_slopes(to_end),
         "at_limit": int((ended["epochs"] == ended["max_epochs"]).sum()),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),

@@ -63,7 +63,8 @@ class Unargmaxable(OfContexts):
             )
         counts_V, names = _words(subject)
         of_excluded = counts_V[excluded]
-        most_frequent = sorted(excluded, key=lambda word: -counts_V[word])[:NAMED]
+        occurring = [word for word in excluded if counts_V[word] > 0]
+        most_frequent = sorted(occurring, key=lambda word: -counts_V[word])[:NAMED]
         return Recorded(
             UnargmaxableWords(
                 num_words=len(known_V),
@@ -71,7 +72,7 @@ class Unargmaxable(OfContexts):
                 num_contexts=chosen.num_contexts,
                 predicted=int(predicted_V.sum()),
                 unargmaxable=len(excluded),
-                occurring=int((of_excluded > 0).sum()),
+                occurring=len(occurring),
                 occurrences=int(of_excluded.sum()),
                 occurrence_share=float(of_excluded.sum() / counts_V.sum()),
                 freed=int(predicted_V[excluded].sum()),

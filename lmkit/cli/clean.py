@@ -16,7 +16,14 @@ from lmkit.presentation.progress import tracked
 from lmkit.presentation.tables import counted
 from lmkit.runs.folder import NOT_FINISHED, FinishedRun, RunFolder
 from lmkit.runs.lock import LockHeld, is_held
-from lmkit.runs.retention import KEEPS, bytes_freed, bytes_on_disk, locks_beside, tidy
+from lmkit.runs.retention import (
+    KEEPS,
+    bytes_freed,
+    bytes_on_disk,
+    locks_beside,
+    starts_beside,
+    tidy,
+)
 from lmkit.runs.selection import Selection, select_runs
 from lmkit.runs.sweep_folder import points_asked_for
 from lmkit.sweeps import tables
@@ -52,7 +59,6 @@ finetunes or has as its fixed trunk. Restoring removed checkpoints takes trainin
 CONTEXTS = "contexts"  # in the place of runs
 FURTHER = "a sweep asks for more epochs of it"
 IN_USE = "a process is using it"
-STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
 
 
 @ends_in_one_line("the same command resumes")
@@ -74,7 +80,7 @@ def clean(selected: Selection, keep: str, dry_run: bool, console: Console) -> bo
     paths, runs = [folder.path for folder in folders], counted(len(folders), "finished run")
     before = sum(map(bytes_on_disk, paths))
     stays = _stays(selected.runs)
-    starts = _starts_of_others(selected.runs) if keep == "none" else {}
+    starts = _starts(selected.runs) if keep == "none" else {}
     removable = [folder for folder in folders if _place(folder) not in stays]
     goes = [(f, "best" if f.path.resolve() in starts else keep) for f in removable]
     damaged = {n: why for n, why in selected.left_out.items() if why not in NOT_FINISHED.values()}
@@ -126,19 +132,10 @@ def _place(folder: RunFolder) -> Path:
     return folder.path.parent.resolve() / folder.path.name
 
 
-def _starts_of_others(runs: Sequence[FinishedRun]) -> dict[Path, str]:
+def _starts(runs: Sequence[FinishedRun]) -> dict[Path, str]:
     """The folders of the runs that unfinished ones beside them start from, or may."""
-    starts: dict[Path, str] = {}
-    for runs_dir in {run.folder.path.parent for run in runs}:
-        for folder in map(RunFolder, runs_dir.iterdir()):
-            try:
-                if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:
-                    starts[start.resolve()] = STARTED
-            except PermissionError:  # of another user
-                pass
-            except UserError as error:  # training it again mends what it lacks
-                starts = {run.folder.path.resolve(): str(error) for run in runs} | starts
-    return starts
+    places = {run.folder.path.parent for run in runs}
+    return {path: why for place in places for path, why in starts_beside(place).items()}
 
 
 def _remove(runs: Sequence[tuple[RunFolder, str]], console: Console) -> dict[str, str]:

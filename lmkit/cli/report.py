@@ -15,6 +15,17 @@ from lmkit.runs.analysis_files import of_no_analysis
 from lmkit.runs.selection import select_folders
 
 
+def _require_published(title: str) -> None:
+    """Raises UserError unless it is a paper, or one with tables of it that have values."""
+    every, (name, *rest) = published(), title.split(", ", 1)
+    papers, of_paper = every["paper"].unique(), every.loc[every["paper"] == name, "table"].unique()
+    if name not in papers:
+        raise UserError(f"paper={title} must begin with one of {', '.join(papers)}")
+    for part in "; ".join(rest).split("; "):
+        if part and not any(f"{part} ".startswith(f"{table} ") for table in of_paper):
+            raise UserError(f"paper={title}: {name} has values of {', '.join(of_paper)}")
+
+
 @entry_point("report")
 def main(config: DictConfig) -> None:
     """Writes the page of the selected runs, and prints what is left out."""
@@ -26,9 +37,7 @@ def main(config: DictConfig) -> None:
     require_folder("out", plain["out"])
     for option in ("baseline", "title", "paper"):
         require_text(option, plain[option])
-    papers = list(published()["paper"].unique())
-    if not plain["paper"].startswith(tuple(papers)):
-        raise UserError(f"paper={plain['paper']} must begin with one of {', '.join(papers)}")
+    _require_published(plain["paper"])
     console = Console()
     with console.status(f"reading {plain['runs']}"):
         folders, models, damaged = select_folders(

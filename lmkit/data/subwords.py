@@ -70,7 +70,11 @@ class Subwords(Tokenizer):
 
     def encode(self, text: str) -> np.ndarray:
         """The tokens of a text as it is written, int64 (tokens,)."""
-        return np.array(self._encoding(text).ids, dtype=np.int64)
+        try:  # without offsets, in half the time
+            (encoding,) = self._tokenizer.encode_batch_fast([text], add_special_tokens=False)
+        except Exception as error:  # the library raises nothing more special
+            raise UserError(f"the tokenizer cannot read the text: {error}") from None
+        return np.array(encoding.ids, dtype=np.int64)
 
     def ends(self, text: str) -> list[int]:
         """Where each token of a text ends, in characters of the text."""

@@ -142,7 +142,7 @@ class DialogueCorpus(Corpus):
         """Those of a split that have words."""
         text = self.files.text(split)
         utterances: list[Utterance] = []
-        dialogues, last = 0, None
+        dialogues, cut, last = 0, 0, None
         for number, line in enumerate(text.split("\n"), 1):
             if not line.strip():
                 continue
@@ -164,6 +164,8 @@ class DialogueCorpus(Corpus):
             if split == "train" and dialogues > (self.train_dialogues or dialogues):
                 break
             words = tokenize(utterance.lower() if self.lowercase else utterance)
+            marks = {mark for mark in SPECIAL if mark in utterance}
+            cut += self.tokenizer != "spaces" and not marks <= set(words)
             if words:
                 utterances.append(Utterance(dialogue, speaker, words))
         if split == "train" and dialogues < (self.train_dialogues or 0):
@@ -176,6 +178,12 @@ class DialogueCorpus(Corpus):
             tell_once(
                 f"{self.files.path(split)}: {counted(doubled, 'utterance')} of {split} with {EOS} "
                 f"inside, which ends a turn each time; take it out of the text"
+            )
+        if cut:
+            tell_once(
+                f"{self.files.path(split)}: {counted(cut, 'utterance')} of {split} with {EOS} or "
+                f"{UNKNOWN}, of which data.tokenizer={self.tokenizer} makes several words, and "
+                f"spaces one"
             )
         return utterances
 

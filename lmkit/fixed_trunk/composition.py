@@ -6,7 +6,6 @@ a run's configuration holds all that training and evaluation need.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
 from functools import lru_cache
@@ -155,13 +154,20 @@ def _run_source(config: DictConfig) -> tuple[dict[str, Any], int, float | None]:
         "text": text,
     }
     if "root" in text:
-        section["root"] = data.root or text["root"] or os.environ.get("LMKIT_DATA")
+        section["root"] = _root_now(data.root, trained)
     elif data.root is not None:
         raise UserError(
             f"data.root={data.root} is for a text in files, and that of {folder.path} is in none: "
             f"leave it out"
         )
     return section, trained["trunk"]["emb_dim"], None
+
+
+def _root_now(data_root: str | None, trained: dict[str, Any]) -> str | None:
+    from lmkit.experiment.load import with_data_in  # brings torch
+
+    root: str | None = with_data_in(data_root, trained)["data"]["root"]
+    return root
 
 
 def _require_fit(run: Path, trained: Mapping[str, Any]) -> None:

@@ -151,6 +151,13 @@ class ContextsOfRun(TrunkContexts):
 
     def _text_splits(self, vocabulary: Sequence[str] | None) -> TextSplits:
         self._take_tokenizer()
+        if vocabulary is None:  # of a head that is to be trained
+            trained_on = self._run.read_identity().settings.get("data_sha256")
+            if self.corpus.fingerprint() != trained_on:
+                raise UserError(
+                    f"the text of {self._run.path} is another now, or data.root= names another: a "
+                    f"head needs what its trunk was trained on"
+                )
         return super()._text_splits(vocabulary or self._known["vocabulary"])
 
     def _take_tokenizer(self) -> None:

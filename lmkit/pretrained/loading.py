@@ -258,6 +258,8 @@ def _in_one_line() -> Iterator[None]:
             raise UserError("it needs custom code, which lmkit does not run") from None
         if "Unrecognized configuration class" in text:
             raise UserError("it is not a causal language model of transformers") from None
+        if "backend tokenizer" in text:
+            raise UserError("the model comes without a tokenizer") from None
         if "couldn't connect" in text or "offline mode" in text:
             raise UserError(
                 "it is not a folder, and Hugging Face's hub cannot be reached; give a folder that "

@@ -24,7 +24,7 @@ from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
 from lmkit.runs.folder import RunFolder
 
-_MAY_DIFFER = ("device_kind", "threads", "identity_version")  # beside the seed, within a group
+_MAY_DIFFER = {"device_kind": "device", "threads": "threads"}  # beside the seed, within a group
 _CODE = {
     "code.dirty": "a working tree with changes that no commit has",
     "code.has_changed": "code that has changed since",
@@ -150,7 +150,7 @@ def measurements(
             each._replace(label=f"{each.label} ({variant})") if is_named and variant else each
             for variant, each in files
         ]
-        tables_.append(_table(kind, found))
+        tables_ += _table(kind, found)
         records = [record for variant, record in files if not variant.endswith("last")]
         tables_ += tables.beside_published(kind, records, names or {}, paper)
         if kind.caption:
@@ -165,13 +165,16 @@ def measurements(
     return tables_, figures
 
 
-def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> PageTable:
+def _table(kind: type[Analysis], found: Sequence[StoredRecord]) -> list[PageTable]:
+    """None of records that have nothing but the split that they are of."""
     columns = kind.record.columns()
     rows = [{name: getattr(each.record, name) for name in columns} for each in found]
     values = pd.DataFrame(rows, index=pd.Index([each.label for each in found]))
     values = values.dropna(axis="columns", how="all")
+    if set(values) <= {"split"}:
+        return []
     text = values.map(tables.cell_text).rename(columns=columns)
-    return PageTable(kind.name, kind.title, text, values, is_folded=True)
+    return [PageTable(kind.name, kind.title, text, values, is_folded=True)]
 
 
 def _answer(rows: pd.DataFrame) -> PageSection:
@@ -212,7 +215,7 @@ def _setting(
     failed = runs.loc[runs["is_failed"], "label"].unique()
     lead = f"{count}; a group's runs differ only in their seed"
     by_group = runs.groupby("group")
-    mixed = [name for name in _MAY_DIFFER if (by_group[name].nunique() > 1).any()]
+    mixed = [name for of, name in _MAY_DIFFER.items() if (by_group[of].nunique() > 1).any()]
     lead += f", some also in {' and '.join(mixed)}." if mixed else "."
     first = runs.iloc[0]  # of a fixed trunk's contexts, the tokenizer is that of their text
     if {first.get("data.tokenizer"), first.get("data.text.tokenizer")} & {"bpe", "hf"}:

@@ -4,7 +4,7 @@ from textwrap import fill
 
 import pandas as pd
 from matplotlib.figure import Figure
-from matplotlib.ticker import NullFormatter
+from matplotlib.ticker import LogLocator, NullFormatter
 
 from lmkit.presentation.figures import legend_below, marks
 from lmkit.presentation.styled import plus_minus, signed
@@ -18,10 +18,12 @@ from lmkit.results.stats import correlation
 RULE = (
     "Each head, trained as most heads of its setting, stands at its own best learning rate on "
     "valid, the baseline too; those trained otherwise are folded away below. Of a grid of one head "
-    "the best on valid stands here; what has several seeds comes before what has one. A cell has "
-    "the difference of the means over seeds from the baseline's test perplexity, Welch's 95 % "
-    "interval and the same difference on valid; ± is the standard deviation over seeds. It is "
-    f"coloured where Holm's p (of Welch's, over this table) is below {LEVEL:g}."
+    "the best on valid stands here; what has several seeds comes before what has one."
+)
+_CELLS = (
+    "A cell has the difference of the means over seeds from the baseline's test perplexity, "
+    "Welch's 95 % interval and the same difference on valid; ± is the standard deviation over "
+    f"seeds. *: Holm's p (of Welch's, over this table) is below {LEVEL:g}."
 )
 RULE_OF_R = (
     "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
@@ -47,7 +49,7 @@ def heads_by_settings(rows: pd.DataFrame) -> PageTable:
     rows = rows.sort_values(["is_baseline", "place", "head_label"], ascending=[False, True, True])
     order = list(dict.fromkeys(rows["head_label"]))
     text = text.reindex(index=order, columns=titles).fillna(DASH)
-    notes = []
+    notes = [_CELLS] if rows["difference"].notna().any() else []
     if differs := _differing(rows):
         notes.append(f"† The baseline differs in more than head and rate: {differs}.")
     notes += baselines_apart(rows)
@@ -82,9 +84,10 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
             )  # fmt: skip
         found = correlation(of["rank"].to_list(), of["test_ppl"].to_list())
         r = "" if found is None else f"\nr = {found.r:.2f} ({found.low:.2f} … {found.high:.2f})"
-        title = fill(", ".join(parts_of[shared:]), 36)
+        title = fill(", ".join(parts_of[shared:]), 30)
         axes.set_title(title + r.replace("-", "−"), fontsize=7)
         axes.set_xscale("log")
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
         axes.xaxis.set_major_formatter("{x:,.0f}")
         axes.xaxis.set_minor_formatter(NullFormatter())
         axes.tick_params(labelsize=7)
@@ -127,9 +130,10 @@ def _cell(row: pd.Series, has_baseline: bool) -> str:
         return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
     interval = _untested(row)
     if not pd.isna(row["low"]):
-        interval = f"{signed(row['low'])} … {signed(row['high'])}"
+        interval = f"({signed(row['low'])} … {signed(row['high'])})"
     valid = f"valid {signed(row['valid_difference'])}"
-    return f"{signed(row['difference'])}{_mark(row)}\n{interval}\n{valid}"
+    sure = "*" * (row["verdict"] in ("better", "worse"))
+    return f"{signed(row['difference'])}{sure}{_mark(row)}\n{interval}\n{valid}"
 
 
 def _said(of: pd.DataFrame) -> str:
@@ -138,7 +142,7 @@ def _said(of: pd.DataFrame) -> str:
     if base.empty:
         best = of.sort_values("test_ppl").iloc[0]
         at = decimal(best["test_ppl"], 2)
-        return f"No run has the baseline's head; {best['head_label']} is lowest, at {at}."
+        return f"No run of the baseline's head counts; {best['head_label']} is lowest, at {at}."
     lowest = base.sort_values("valid_ppl").iloc[0]  # with which the others are compared
     name = f"{lowest['head_label']} ({decimal(lowest['test_ppl'], 2)})"
     clauses = []

@@ -29,6 +29,8 @@ _NAMES = {
     "head.transform.k": "k of GSS",
 }
 _FEWEST = 2  # values of a line
+_COLUMNS = 3
+_MOST_TICKS = 4  # at the values themselves
 
 # means by the option's value, by the label of a head's groups that differ in it and in rates alone
 Lines = dict[str, pd.DataFrame]
@@ -96,16 +98,23 @@ def _figure(every: dict[str, Lines], contexts: int | None) -> PageFigure:
     found = {option: dict(islice(of.items(), MOST_LINES)) for option, of in every.items()}
     is_ranked = any("rank" in points for lines in found.values() for points in lines.values())
     rows = {"test_ppl": "test perplexity"} | ({"rank": "Press rank"} if is_ranked else {})
-    width = max(PANEL[0], 1.3 * len(found))  # names of options need as much
-    drawn = Figure(figsize=(width, 0.4 + PANEL[1]), layout="constrained")
-    panels = drawn.subplots(len(rows), len(found), squeeze=False, sharex="col")
+    width = max(PANEL[0], 1.6 * min(len(found), _COLUMNS))  # names of options need as much
+    num_lines = -(-len(found) // _COLUMNS)
+    drawn = Figure(figsize=(width, num_lines * (0.4 + PANEL[1])), layout="constrained")
     look = dict(zip(dict.fromkeys(chain(*found.values())), looks(), strict=False))
-    for of_option, (option, lines) in zip(panels.T, found.items(), strict=True):
-        for axes, column in zip(of_option, rows, strict=True):
-            _draw(axes, lines, column, look)
-        of_option[-1].set_xlabel(_NAMES.get(option, option), fontsize=8)
-    for axes, name in zip(panels[:, 0], rows.values(), strict=True):
-        axes.set_ylabel(name)
+    places = drawn.subfigures(num_lines, 1, squeeze=False)[:, 0]
+    for i, place in enumerate(places):
+        of_line = list(found.items())[_COLUMNS * i : _COLUMNS * (i + 1)]
+        panels = place.subplots(len(rows), min(len(found), _COLUMNS), squeeze=False, sharex="col")
+        for of_option, (option, lines) in zip(panels.T, of_line, strict=False):
+            for axes, column in zip(of_option, rows, strict=True):
+                _draw(axes, lines, column, look)
+            name = ".\n".join(filter(None, option.rpartition(".")[::2]))
+            of_option[-1].set_xlabel(_NAMES.get(option, name), fontsize=8)
+        for empty in panels.T[len(of_line) :].flat:
+            empty.remove()
+        for axes, name in zip(panels[:, 0], rows.values(), strict=True):
+            axes.set_ylabel(name)
     legend_below(drawn)
     caption = "Each value at its own best learning rate, all other options alike."
     if hidden := sum(map(len, every.values())) - sum(map(len, found.values())):
@@ -126,6 +135,8 @@ def _draw(axes: Axes, lines: Lines, column: str, look: Mapping[str, dict[str, An
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
+    if values.index.nunique() <= _MOST_TICKS:
+        axes.set_xticks(values.index.unique())
     if column in values and values[column].min() > 0:
         if values[column].max() > 5 * values[column].min():
             axes.set_yscale("log")

@@ -49,7 +49,9 @@ def groups(
         paper: of which published values are taken where several have them, with its table.
     """
     measured, runs = runs, measured_alike(runs)
-    every = summary(runs)
+    of_group = runs.groupby("group")["device_kind"]
+    devices = of_group.agg(lambda kinds: ", ".join(map(str, kinds.dropna().unique())))
+    every = summary(runs).assign(device_kind=devices)
     known = runs.groupby("group", sort=False).first()  # of each fact the first run's that has it
     labels = known["label"]
     contexts = next((int(n) for n in against["contexts"].dropna()), None)
@@ -61,7 +63,9 @@ def groups(
     tested = against[
         ["baseline_ppl", "difference", "low", "high", "p_welch", "p_student", "p_holm"]
     ]
-    values = shown.join(tested).join(columns).set_axis(labels[shown.index])
+    values = shown.join(against[["head_label"]]).join(tested).join(columns)
+    values = values.set_axis(labels[shown.index])
+    notes += _devices(shown["device_kind"], text.index)
     notes += [*_measured_unlike(measured, runs), *baselines_apart(against)]
     notes += _ten_seeds(runs, against, beside)
     if text.columns.str.contains("rank").any():
@@ -78,6 +82,15 @@ def groups(
         values = rest.join(columns).set_axis(labels[rest.index])
         found.append(PageTable("further", title, folded, values, notes, is_folded=True))
     return found
+
+
+def _devices(kinds: pd.Series, names: pd.Index) -> list[str]:
+    """A note where seconds an epoch do not compare."""
+    by_kind = pd.Series(names, kinds.index).groupby(kinds).agg(lambda of: listed(of, 4))
+    if len(by_kind) < 2:
+        return []
+    said = "; ".join(f"{kind}: {heads}" for kind, heads in by_kind.items())
+    return [f"Seconds an epoch are of different devices: {said}."]
 
 
 def _measured_unlike(measured: pd.DataFrame, alike: pd.DataFrame) -> list[str]:
@@ -209,6 +222,8 @@ def _beside(
             cell = plus_minus(value / unit, spread / unit, digits)
             if quantity == "cost.parameters":
                 heading, cell = "parameters", f"{value / 1e6:g}M"  # papers print few digits
+            if quantity == "cost.seconds_per_epoch":
+                heading += " (V100)"
             sources.setdefault(source, {})[heading] = None
             columns.setdefault(f"published {heading}", {})[group] = cell
             if quantity.startswith("evaluate_"):

@@ -167,7 +167,10 @@ def _ended(table: pd.DataFrame) -> tuple[pd.DataFrame, dict[str, str], pd.Series
     ended = table[has_ended]
     values = ended[list(PERPLEXITIES)].astype("float64")
     diverged = values.replace(np.inf, np.nan).isna().any(axis=1)
-    left_out |= {str(name): str(why) for name, why in ended.loc[diverged, "reason"].items()}
+    left_out |= {
+        str(name): f"{run['head']}, seed {run['seed']}: {run['reason']}"
+        for name, run in ended[diverged].iterrows()
+    }
     return ended, left_out, diverged
 
 

@@ -19,6 +19,7 @@ from lmkit.runs.quoting import as_value
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
 # what it measured stays
 KEEPS = ("all", "best", "none")
+STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
 _BLOCK = 512  # bytes, whatever the file system's block size
 
 log = logging.getLogger(__name__)
@@ -36,7 +37,8 @@ def surplus(folder: RunFolder, keep: str) -> list[Path]:
 
 
 def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -> list[Path]:
-    """Removes what `keep` does not keep of a finished run. The caller holds its lock.
+    """Removes what `keep` does not keep of a finished run; its best weights stay while an
+    unfinished run beside it starts from them. The caller holds its lock.
 
     Returns: what was removed.
 
@@ -44,6 +46,8 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
         when no checkpoint would be left that restores a damaged `config.yaml`, or when a file
         cannot be removed; LockLost.
     """
+    if keep == "none" and folder.path.resolve() in starts_beside(folder.path.parent):
+        keep = "best"
     paths = surplus(folder, keep)
     if folder.last in paths and not MetricsFile(folder.metrics).is_finished():
         raise UserError(
@@ -55,6 +59,21 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
     for path in paths:
         remove_unless_lost(path, check_lock)
     return paths
+
+
+def starts_beside(runs_dir: Path) -> dict[Path, str]:
+    """The folders of the runs that unfinished ones in `runs_dir` start from, or may; and why."""
+    starts: dict[Path, str] = {}
+    unknown: dict[Path, str] = {}
+    for folder in map(RunFolder, runs_dir.iterdir()):
+        try:
+            if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:
+                starts[start.resolve()] = STARTED
+        except PermissionError:  # of another user
+            pass
+        except UserError as error:  # training it again mends what it lacks
+            unknown = {path.resolve(): str(error) for path in runs_dir.iterdir()}
+    return unknown | starts
 
 
 def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
@@ -119,9 +138,13 @@ def bytes_freed(folder: RunFolder, keep: str) -> int:
 def require_last(folder: RunFolder) -> None:
     """Raises UserError for a finished run that cannot resume under a larger budget."""
     if folder.state() == "finished" and not folder.last.exists():
+        way, copied = f"to train it again: {_removal(folder)}", [str(folder.best), str(folder.last)]
+        best_epoch = folder.read_result().metrics.get("best_epoch")
+        if folder.best.exists() and best_epoch:
+            way = f"to resume it from epoch {best_epoch}, its best: {shlex.join(['cp', *copied])}"
         raise UserError(
             f"{folder.path} has finished within a smaller budget and cannot resume: "
-            f"{_what_is_kept(folder)}; to train it again: {_removal(folder)}, then the same command"
+            f"{_what_is_kept(folder)}; {way}, then the same command"
         )
 
 

@@ -256,7 +256,14 @@ def _others(name: str, values: Iterable[object], before: str) -> str:
     Args:
         values: of the runs that pass the filters `before`.
     """
-    texts = sorted({f"{name}:{_written(value)}" for value in values if value is not _ABSENT})
+    named = (
+        (f"{name}._target_", value["_target_"])
+        if isinstance(value, Mapping) and "_target_" in value
+        else (name, value)
+        for value in values
+        if value is not _ABSENT
+    )
+    texts = sorted({f"{option}:{_written(value)}" for option, value in named})
     there = ", ".join(texts[:_SHOWN]) + (", ..." if len(texts) > _SHOWN else "")
     with_ = f" with{before}" if before else ""
     return f"there is {there}{with_}" if texts else f"none has the option {name}{with_}"

@@ -29,6 +29,7 @@ DEFAULT_PROJECT = "lmkit"
 FINISH_S = 120.0  # for uploading the rest at a run's end
 # what an agent of W&B's tells the one run that it starts
 OF_AN_AGENT = ("WANDB_RUN_ID", "WANDB_SWEEP_ID", "WANDB_SWEEP_PARAM_PATH")
+_LONGEST_TAG = 64
 _TEXTS = ("entity", "group", "job_type", "name", "notes", "tags")  # options of wandb.init
 OWN = ("dir", "reinit", "resume", "settings")  # options of wandb.init that lmkit sets
 
@@ -90,6 +91,8 @@ class WandbLogger(LightningsLogger):
         for option, value in texts:  # else W&B refuses them when it records
             if option in _TEXTS and value is not None:
                 require_text(f"logger.wandb.{option}", value)
+            if option == "tags" and len(value) > _LONGEST_TAG:
+                raise UserError(f"logger.wandb.tags: W&B takes at most {_LONGEST_TAG} characters")
         if group is not None:
             for variable in OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
                 os.environ.pop(variable, None)

@@ -80,7 +80,7 @@ def learning_rate(factory: OptimizerFactory) -> float:
     elif not all("lr" in group for group in made.param_groups):
         unfit = "its groups of parameters have no lr, which schedule= scales"
     elif not _calls_closure(made):
-        unfit = "its step must take a closure, which computes the loss, and call it"
+        unfit = "its step must take a closure, which computes the loss, and call it once"
     if unfit is not None:
         raise UserError(f"optimizer={type(made).__name__} cannot be taken: {unfit}")
     group = made.param_groups[0]
@@ -95,13 +95,13 @@ def learning_rate(factory: OptimizerFactory) -> float:
 
 
 def _calls_closure(optimizer: Optimizer) -> bool:
-    """Whether its step does, as Lightning needs it."""
+    """Whether its step does, once: each call reads the window, and goes on with the state."""
     called = []
     try:
         optimizer.step(closure=lambda: called.append(0.0) or 0.0)  # type: ignore[func-returns-value]
     except TypeError:
         return False
-    return bool(called)
+    return len(called) == 1
 
 
 class AdamW(torch.optim.AdamW):

@@ -4,6 +4,7 @@ import os
 import re
 import shlex
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -47,12 +48,19 @@ def test_a_run_keeps_the_checkpoints_that_its_line_says(lmkit, refused, three, p
     planned = refused(*line, "max_epochs=3", "--multirun", "dry_run=true")
     assert re.match(r"point 1 .*cannot resume: the run has kept only best\.ckpt", planned)
     assert contents(run.path) == before
-    said = printed(*line, "keep=none")
+    way = re.search(r"resume it from epoch \d, its best: (cp .*), then the same command", message)
+    subprocess.run(shlex.split(way[1]), check=True)
+    lmkit(*line, "max_epochs=3")
+    lmkit(*LINE, "max_epochs=3")
+    assert run.read_result().metrics == same.read_result().metrics
+    run.last.unlink()
+    before = contents(run.path)
+    said = printed(*line, "max_epochs=3", "keep=none")
     assert "keep=none: best.ckpt removed" in said
     assert "already finished" in said
     assert checkpoints(run) == set()
     assert contents(run.path).keys() == before.keys() - {run.best}
-    assert "already finished" in printed(*line)
+    assert "already finished" in printed(*line, "max_epochs=3")
     assert "keep must be one of all, best, none" in refused(*line, "keep=last")
 
 
@@ -179,6 +187,7 @@ def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
         other = RunFolder(tmp_path / f"runs/{name}-0123456789ab")
         other.path.mkdir()
         other.config.write_bytes(checked(yaml.safe_dump(config).encode()))
+    assert "keep=none: last.ckpt removed" in printed(*LINE, "keep=none")  # of the first
     trunk.path.rename(tmp_path / "on_another_disk")
     trunk.path.symlink_to(tmp_path / "on_another_disk")
     whole = other.config.read_bytes()

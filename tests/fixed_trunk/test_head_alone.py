@@ -280,13 +280,35 @@ def test_a_trunks_vocabulary_and_subwords_are_those_of_its_checkpoint(
     (tmp_path / "train.txt").write_text(("some w6 \n" + line) * 60)
     edited = make(config, "data", Corpus)
     assert edited.fingerprint() != sha256
-    assert edited.load().vocabulary == vocabulary
+    assert edited.load(vocabulary).vocabulary == vocabulary  # as measurements do
+    with pytest.raises(
+        UserError, match=f"the text of {trunk.path} is another now, or data.root= n"
+    ):
+        edited.load()
     (tmp_path / "test.txt").write_text("w1 walrus \n" * 60)
     if tokenizer == ["spaces"]:
         with pytest.raises(UserError, match=r"test\.txt, line 1: 'walrus' is not in the vocab"):
-            edited.load()
+            edited.load(vocabulary)
     else:
-        assert edited.load().vocabulary == vocabulary
+        assert edited.load(vocabulary).vocabulary == vocabulary
+
+
+def test_a_trunks_text_is_found_where_it_was_or_where_the_environment_says(
+    head_config, tmp_path, monkeypatch
+):
+    for folder in ("old", "new"):
+        (tmp_path / folder / "penn").mkdir(parents=True)
+        for split in ("train", "valid", "test"):
+            (tmp_path / folder / f"penn/{split}.txt").write_text(
+                "w1 w2 w3 w4 w5 w6 and more \n" * 60
+            )
+    monkeypatch.setenv("LMKIT_DATA", str(tmp_path / "old"))
+    sizes = SMALL[SMALL.index("trunk.emb_dim=8") :]
+    trunk = trained(tmp_path / "trunks", *COMMON, *sizes, "max_epochs=1", "data=penn")
+    monkeypatch.setenv("LMKIT_DATA", str(tmp_path / "new"))
+    assert head_config(of=trunk.path)["data"]["root"] == str(tmp_path / "old")
+    shutil.rmtree(tmp_path / "old")
+    assert head_config(of=trunk.path)["data"]["root"] == str(tmp_path / "new")
 
 
 @pytest.mark.parametrize("overrides", [["trunk.rms=0.5"], ["windows=contexts"]])

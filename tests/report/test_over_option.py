@@ -1,5 +1,7 @@
 """One function for every option that varies."""
 
+import pytest
+
 from lmkit.report.over_option import over_options
 from lmkit.results.frame import results
 from lmkit.results.groups import grouped
@@ -15,7 +17,7 @@ def lines(root):
     figure = drawn.figure
     half = len(figure.axes) // 2
     return {
-        below.get_xlabel(): {
+        below.get_xlabel().replace("\n", ""): {
             line.get_label(): list(zip(*map(list, line.get_data()), strict=True))
             for line in above.get_lines()
         }
@@ -106,3 +108,27 @@ def test_what_is_true_or_false_is_no_axis_where_some_runs_lack_it_too(tmp_path, 
         make_run(tmp_path, 1, 57.0 + flag, transform="outside", options=options)
     make_run(tmp_path, 1)
     assert lines(tmp_path) == {}
+
+
+def test_many_options_stand_in_several_lines_and_ticks_at_their_values(tmp_path, make_run):
+    options = {
+        "head.mixture.num_experts": (5, 10),
+        "head.mixture.latent_dropout": (0.1, 0.29),
+        "optimizer.weight_decay": (1e-6, 1e-5, 1e-4),
+        "trainer.gradient_clip_val": (0.1, 0.25),
+    }
+    first = {option: values[0] for option, values in options.items()}
+    make_run(tmp_path, 1, 57.0, 900, "softmaxes", options=first)
+    for option, values in options.items():
+        for value in values[1:]:
+            make_run(tmp_path, 1, 57.0, 900, "softmaxes", options=first | {option: value})
+    figure = over_options(grouped(results(str(tmp_path)))[0]).figure
+    figure.draw_without_rendering()
+    lowest = [axes for axes in figure.axes if axes.get_xlabel()]
+    assert len(lowest) == 4
+    (decay,) = (axes for axes in lowest if "weight_decay" in axes.get_xlabel())
+    assert list(decay.get_xticks()) == pytest.approx([1e-6, 1e-5, 1e-4])
+    for axes in lowest:
+        place = axes.xaxis.label.get_window_extent()
+        assert place.x0 >= 0
+        assert place.x1 <= figure.bbox.x1

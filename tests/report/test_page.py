@@ -16,6 +16,7 @@ from lmkit.analyses.embeddings import Embeddings
 from lmkit.analyses.press_robustness import PressRobustness, RanksUnderNoise
 from lmkit.analyses.rank import Rank, Ranks
 from lmkit.cli.finetune import published_config
+from lmkit.cli.report import _require_published
 from lmkit.errors.user_error import UserError
 from lmkit.report import first_screen, tables
 from lmkit.report.contents import _models, make_report, measurements
@@ -89,7 +90,9 @@ def test_of_values_in_several_papers_the_papers_own_are_taken(tmp_path, make_run
     assert ">60.83<" in html
     assert "60.35" not in html
     assert "34.05" not in html
-    assert "Published: Ganea et al. 2019, results (parameters, s / epoch, valid, test)." in html
+    assert (
+        "Published: Ganea et al. 2019, results (parameters, s / epoch (V100), valid, test)." in html
+    )
     assert "Softmax, as published: AWD-LSTM of Merity et al. 2017, with NT-ASGD; configu" in html
     other = page_of(tmp_path / "runs", tmp_path / "other", paper="Parthiban et al. 2021, table 6")
     assert ">34.05<" in other
@@ -216,7 +219,7 @@ def test_a_baseline_that_the_table_does_not_show_is_told(runs, tmp_path, make_ru
         make_run(runs, seed, 70.0 + seed, options=otherwise)
         make_run(runs, seed, 60.0 + seed, transform="outside", options=otherwise)
     html = page_of(runs, tmp_path / "out")
-    assert "−10.00‡" in cells(html)["Cube"]
+    assert "−10.00*‡" in cells(html)["Cube"]
     assert "Cube (−10.00‡)" in html
     assert "‡ Compared with a baseline trained alike: Cube with 71.50." in html
     assert "‡" not in cells(html)["GSS"]
@@ -232,7 +235,7 @@ def test_a_head_trained_otherwise_than_the_baseline_is_marked_in_the_sentence(
         otherwise = {"windows.batch_size": 80}
         make_run(runs, seed, ppl + 3, transform="outside", options=otherwise)
     html = page_of(runs, tmp_path / "out")
-    assert "+3.00†" in cells(html)["Cube"]
+    assert "+3.00*†" in cells(html)["Cube"]
     assert "Cube (+3.00†) does worse" in html
 
 
@@ -290,7 +293,7 @@ def test_heads_of_a_setting_without_the_baseline_have_their_own_perplexities(tmp
         make_run(tmp_path / "runs", seed, ppl, transform="gss")
         make_run(tmp_path / "runs", seed, ppl + 1, transform="outside")
     html = page_of(tmp_path / "runs", tmp_path / "out")
-    assert "No run has the baseline's head; GSS is lowest, at 57.15." in unescape(html)
+    assert "No run of the baseline's head counts; GSS is lowest, at 57.15." in unescape(html)
     assert "57.15 ± 0.05\n3 seeds\nvalid 59.15" in cells(html)["GSS"]
     assert "other training" not in html
 
@@ -575,6 +578,33 @@ def test_a_mean_says_of_how_many_seeds_and_there_is_none_over_different_options(
     assert pd.isna(by_label.loc["Softmax", "evaluate_cache_test.ppl mean"])
 
 
+@pytest.mark.parametrize(
+    ("title", "error"),
+    [
+        ("Yang et al. 2018, table 4", None),
+        ("Yang et al. 2018, table 99", "Yang et al. 2018 has values of .*table 1"),
+        ("Yang et al. 2018b", "must begin with one of Parthiban et al. 2021, "),
+    ],
+)
+def test_a_paper_and_its_table_must_have_values(title, error):
+    if error is None:
+        _require_published(title)
+        return
+    with pytest.raises(UserError, match=error):
+        _require_published(title)
+
+
+def test_seconds_of_several_devices_are_told_apart(runs, tmp_path):
+    for run in runs.glob("penn_small-*"):
+        if results(str(run)).iloc[0]["head"] == "GSS":
+            change(run, "identity.json", lambda c: c["settings"].update(device_kind="cuda"))
+    html = unescape(page_of(runs, tmp_path / "out"))
+    assert "Seconds an epoch are of different devices: cpu: Softmax; cuda: GSS." in html
+    (of_groups,) = (tmp_path / "out/tables").glob("*_groups.csv")
+    by_label = pd.read_csv(of_groups).set_index("head_label")
+    assert by_label["device_kind"].to_dict() == {"Softmax": "cpu", "GSS": "cuda"}
+
+
 def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):
     first, second = (tmp_path / name for name in ("a", "b"))
     page_of(runs, first)
@@ -614,7 +644,8 @@ def test_a_report_leaves_no_files_of_an_earlier_one_beside_it_and_all_of_others(
 def test_a_baseline_that_nobody_has_is_refused_with_those_there_are(runs, tmp_path):
     with pytest.raises(UserError, match=r"did you mean softmax.*gss"):
         page_of(runs, tmp_path / "out", baseline="sofmax")
-    assert "No run has the baseline" in page_of(runs, tmp_path / "out", baseline="mos")
+    html = page_of(runs, tmp_path / "out", baseline="mos")
+    assert "No run of the baseline's head counts" in unescape(html)
 
 
 def test_no_run_is_an_error_with_the_reason(runs, tmp_path):

@@ -102,6 +102,7 @@ def test_a_folder_whose_name_holds_spaces(tmp_path, make_run, name, filters):
         ("{} seed:77", r"none of the runs of .*: there is seed:1, seed:2, seed:8, seed:9$"),
         ("{} head:softmaxes", "there is head:gss, head:mos_gss, head:softmax$"),
         ("{} head:gss seed:3", "there is seed:1, seed:2 with head:gss$"),
+        ("{} trunk:AWD-LSTM", r"there is trunk\._target_:lmkit\.trunk\.awd_lstm\.AWDLSTM$"),
         ("{} head.depth:3", r"none has the option head\.depth$"),
         ("{}/../rnus", r"did you mean .*/runs\?"),
         ("{} seed:[", "seed:.* is not option:value"),

@@ -121,6 +121,14 @@ class Silent(torch.optim.SGD):
         super().step()
 
 
+class Twice(torch.optim.SGD):
+    """As sharpness-aware minimisation does."""
+
+    def step(self, closure):
+        closure()
+        super().step(closure)
+
+
 class ByShape(torch.optim.SGD):
     def __init__(self, params):
         super().__init__([p for group in params for p in group["params"] if p.dim()], lr=1.0)
@@ -131,6 +139,7 @@ class ByShape(torch.optim.SGD):
     [
         (partial(Stepping, lr=1.0), "Stepping cannot be taken: its step must take a closure"),
         (partial(Silent, lr=1.0), "Silent cannot be taken: its step must take a closure"),
+        (partial(Twice, lr=1.0), "which computes the loss, and call it once"),
         (ByShape, "has no attribute 'dim'; its groups hold pairs of a parameter's name"),
     ],
 )

@@ -75,6 +75,17 @@ def test_ends_of_utterances_that_a_text_spells_out_are_told(tmp_path, capsys):
     assert "train.tsv: 2 utterances of train with <eos> inside, which ends a turn each time" in told
 
 
+def test_marks_that_a_tokenizer_cuts_are_told(tmp_path, capsys):
+    lines = [("1", "A", "Fine <unk>"), ("1", "B", "I see"), ("1", "A", "<eos>")]
+    root = write(tmp_path, TEXTS | {"train": lines})
+    assert spelt(corpus(root).load(), "train")[0] == ["fine", "<", "unk", ">", "<eos>"]
+    assert (
+        "train.tsv: 2 utterances of train with <eos> or <unk>, of which" in capsys.readouterr().err
+    )
+    corpus(root, tokenizer="spaces").load()
+    assert "of which" not in capsys.readouterr().err
+
+
 def test_the_first_dialogues_are_trained_on(folder):
     splits = corpus(folder, train_dialogues=1).load()
     assert len(splits.train.first_U) == 4

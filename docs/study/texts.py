@@ -130,6 +130,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "published": _published(),
         "rank_by_rate": _by_rate(to_end, PRESS),
         "on_wikitext2": _by_rate(of_wikitext2, "valid_ppl"),
+        "wikitext2_fresh": len(fresh(of_wikitext2)),
         "wikitext2_so_far": f"{100 * (lowest['tanh layer (83)'] / lowest['MoS (K=5)'] - 1):.1f}",
         "by_slopes": _by_slopes(to_end),
         "at_limit": int((ended["epochs"] == ended["max_epochs"]).sum()),

@@ -147,7 +147,7 @@ def _remove(runs: Sequence[tuple[RunFolder, str]], console: Console) -> dict[str
     beside = {place: locks_beside(folder) for place, folder in places.items()}
     for folder, keep in tracked(runs, "removing", console):
         try:
-            tidy(folder, keep, beside[folder.path.parent])
+            tidy(folder, keep, beside[folder.path.parent], starts={})  # `keep` knows them
         except LockHeld:
             console.print(f"left as it is: {folder.path.name}: {IN_USE}", markup=False)
         except (OSError, UserError) as error:

@@ -26,11 +26,13 @@ def main(config: DictConfig) -> None:
     tables = {name: frame(folders, damaged) for name, (folders, _, damaged) in of.items()}
     both = judged(pd.concat(tables))  # whether one failed, the runs of the other tell too
     for name, table in tables.items():
-        table[["state", "reason"]] = both.loc[name, ["state", "reason"]].to_numpy()
-    found = compare(*(_runs(name, plain[name], table) for name, table in tables.items()))
-    _show(found)
+        found = both.loc[[name], ["state", "reason"]] if len(table) else table
+        if "finished" in found["state"].to_list():  # else they are no peers of each other
+            table[["state", "reason"]] = found.to_numpy()
+    sets = compare(*(_runs(name, plain[name], table) for name, table in tables.items()))
+    _show(sets)
     if out is not None:
-        replace_text(out, found.table.to_csv() if out.suffix == ".csv" else _json(found.table))
+        replace_text(out, sets.table.to_csv() if out.suffix == ".csv" else _json(sets.table))
         print(f"written: {out}")
 
 

@@ -101,10 +101,10 @@ def _of_hydra(error: HydraException, arguments: Sequence[str]) -> str:
             return f"the file of {file} must begin with the line # @package _global_"
         if not more and first.startswith("Error merging override"):  # it does not say why
             return of_omegaconf(cause)
+        lacking = str(cause.full_key)
+        if typed and lacking.startswith(f"{typed}."):  # in braces
+            return f"{typed} has no {lacking.removeprefix(typed + '.')}; ++{typed}={{...}} adds it"
         near = _near(cause, typed)
-    value = next((each.partition("=")[2] for each in arguments if option_of(each) == typed), "")
-    if first.startswith("Could not override") and value.startswith("{"):
-        return f"{typed} lacks a key of {value}; ++{typed}={{...}} adds it"
     is_no_option = "." not in typed and typed not in _groups()  # nor can one be added
     if first.startswith("Could not override") and is_no_option and not near:
         return f"there is no option {typed}; --help lists all options"

@@ -105,7 +105,8 @@ def work(sweep: SweepFolder, console: Console, per_device: int = 1) -> bool:
     points = sweep.manifest.points
     failed = standings(sweep, [p for p in points if p.run in denied or sweep.failure(p)])
     tables.show_failures(console, sweep, failed)
-    return all(each.is_finished for each in failed)
+    others = (each for each in failed if not each.is_finished)  # perhaps trained elsewhere again
+    return not any(each.state == "failed" or each.point.run in denied for each in others)
 
 
 def forget(sweep: SweepFolder, pattern: str, dry_run: bool) -> None:

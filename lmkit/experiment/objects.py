@@ -172,9 +172,16 @@ def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head
     """The untrained head of a configuration's section, perhaps tied to a trunk's embedding."""
     head = _made_head(section, word_counts_V, trunk)
     if own_parts(head) and not word_counts_V.is_meta and word_counts_V.any():
-        with torch.random.fork_rng(devices=[]):
-            again = _made_head(section, torch.zeros_like(word_counts_V), trunk)
-        require_one_model(head, again)
+        try:
+            with torch.random.fork_rng(devices=[]):
+                again = _made_head(section, torch.zeros_like(word_counts_V), trunk)
+            require_one_model(head, again)
+        except RuntimeError as error:
+            reason = " ".join(str(error).split())
+            raise UserError(
+                f"{' and '.join(own_parts(head))}, made anew as for a run that is loaded, where "
+                f"word_counts_V is zeros: {reason}"
+            ) from error
     return head
 
 

@@ -135,8 +135,11 @@ def _draw(axes: Axes, lines: Lines, column: str, look: Mapping[str, dict[str, An
         axes.set_xscale("log", base=2)
         axes.xaxis.set_major_formatter("{x:g}")
         axes.xaxis.set_minor_formatter(NullFormatter())
-    if values.index.nunique() <= _MOST_TICKS:
-        axes.set_xticks(values.index.unique())
+    ticks = np.unique(values.index)
+    places = np.log(ticks) if axes.get_xscale() == "log" else ticks
+    if len(ticks) <= _MOST_TICKS and np.diff(places).min() > np.ptp(places) / _MOST_TICKS:
+        axes.set_xticks(ticks)
+        axes.xaxis.set_major_formatter("{x:g}")
     if column in values and values[column].min() > 0:
         if values[column].max() > 5 * values[column].min():
             axes.set_yscale("log")

@@ -21,7 +21,8 @@ RATES = ("optimizer.lr", "module.transform_lr")
 DECODER_RANK = "head.decoder_rank"
 MOST_VARIANTS = 4  # of a head that stand beside each other
 _START = "finetuned_from.identity"
-_HOW = re.compile(r"(?P<analysis>[^.]+\.)(split|options\..+)")  # what an analysis was told
+# what an analysis was told
+_HOW = re.compile(r"(?P<analysis>[^.]+\.)(split|num_contexts|options\..+)")
 BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 
@@ -64,14 +65,17 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
 
 def measured_alike(runs: pd.DataFrame) -> pd.DataFrame:
     """Without what an analysis measured with other options, or on another split, of one run than of
-    others in its group.
+    others in its group. Options that each run's own search found are alike.
     """
     found, columns = runs.copy(), [str(column) for column in runs]
     for column in columns:
         how = _HOW.fullmatch(column)
         if how is None or is_option(column):
             continue
-        unlike = runs.groupby("group")[column].transform("nunique") > 1
+        values = runs[column].astype(object)
+        if (searched := f"{how['analysis']}search_tokens") in runs and "options" in column:
+            values = values.mask(runs[searched].notna(), "as the search on valid found")
+        unlike = values.groupby(runs["group"]).transform("nunique") > 1
         if unlike.any():
             fields = [field for field in columns if field.startswith(how["analysis"])]
             found[fields] = found[fields].mask(unlike)

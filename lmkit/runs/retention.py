@@ -5,7 +5,7 @@ gone. `keep` changes nothing that a run measures, and is not part of its identit
 import logging
 import os
 import shlex
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -36,9 +36,17 @@ def surplus(folder: RunFolder, keep: str) -> list[Path]:
     return there[:-1] if keep == "best" else []
 
 
-def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -> list[Path]:
+def drop_surplus(
+    folder: RunFolder,
+    keep: str,
+    check_lock: Callable[[], None],
+    starts: Mapping[Path, str] | None = None,
+) -> list[Path]:
     """Removes what `keep` does not keep of a finished run; its best weights stay while an
     unfinished run beside it starts from them. The caller holds its lock.
+
+    Args:
+        starts: as `starts_beside` returns them; None: it is called.
 
     Returns: what was removed.
 
@@ -46,8 +54,11 @@ def drop_surplus(folder: RunFolder, keep: str, check_lock: Callable[[], None]) -
         when no checkpoint would be left that restores a damaged `config.yaml`, or when a file
         cannot be removed; LockLost.
     """
-    if keep == "none" and folder.path.resolve() in starts_beside(folder.path.parent):
-        keep = "best"
+    if keep == "none" and folder.best.exists():
+        starts = starts_beside(folder.path.parent) if starts is None else starts
+        if why := starts.get(folder.path.resolve()):
+            log.warning("best.ckpt stays: %s: %s", folder.path, why)
+            keep = "best"
     paths = surplus(folder, keep)
     if folder.last in paths and not MetricsFile(folder.metrics).is_finished():
         raise UserError(
@@ -94,7 +105,9 @@ def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:
             log.warning("left as it is: %s", error)
 
 
-def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
+def tidy(
+    folder: RunFolder, keep: str, beside: Sequence[str], starts: Mapping[Path, str] | None = None
+) -> list[Path]:
     """Removes temporary files and locks of killed processes, and checkpoints that `keep` does not
     keep. The lock is taken only if there is something to remove. A run that has been reopened
     meanwhile is left as it is.
@@ -111,7 +124,7 @@ def tidy(folder: RunFolder, keep: str, beside: Sequence[str]) -> list[Path]:
         if folder.state() != "finished":  # it resumes under a larger budget
             return []
         remove_each(_leftovers(folder), lock.check)
-        return drop_surplus(folder, keep, lock.check)
+        return drop_surplus(folder, keep, lock.check, starts)
 
 
 def locks_beside(folder: RunFolder) -> list[str]:

@@ -164,7 +164,8 @@ class Backlog:
         self._sweep.release(point)
         self._failures += 1
         if self._failures > FAILURES and self._others_train():
-            rest_s = 2 ** min(self._failures - FAILURES, 8)
+            # points that fail with a message may be at fault themselves
+            rest_s = 2 ** min(self._failures - FAILURES, 3 if failure.repeats else 8)
             self._rests_until = time.monotonic() + rest_s
             self._say(f"{self._failures} failed in a row: leaves points to others for {rest_s} s")
         if self._sweep.is_given_up(counted):

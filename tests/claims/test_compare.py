@@ -53,6 +53,12 @@ def test_whether_a_run_failed_the_other_set_tells_too(lmkit, tmp_path, make_run,
     printed = capsys.readouterr().out
     assert "its test perplexity is more than twice the median of its peers" in printed
     assert "a: 1 run: " in printed
+    for seed in range(3, 6):  # however many the other set has
+        make_run(tmp_path / "good", seed, 56.0)
+        make_run(tmp_path / "bad", seed, 130.0, options={"trunk.output_dropout": 0.9})
+    make_run(tmp_path / "good", 6, 56.0)
+    lmkit("compare", "a=good", "b=bad")
+    assert "b: 3 runs: " in capsys.readouterr().out
 
 
 def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs, capsys):

@@ -121,9 +121,10 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("logger=wandb logger.wandb.tags=[2024]", "logger.wandb.tags must be a text, but is 2024"),
         (
             "head.transform={_target_:lmkit.heads.transforms.SoftCap,cap:20}",
-            "head.transform lacks a key of {_target_:lmkit.heads.transforms.SoftCap,cap:20}; "
-            "++head.transform={...} adds it",
+            "head.transform has no cap; ++head.transform={...} adds it",
         ),
+        ("head.trnsform={_target_:heads.Tanh}", "(did you mean head.transform?)"),
+        ("nosuch={a:1}", "there is no option nosuch"),
         ("sweep=3", "sweep: Invalid type assigned: int is not a subclass of SweepOptions"),
         ("+sweep.smaple=3", "there is no option sweep.smaple (did you mean sweep.sample?)"),
         ("head/mixture=hidden head.mixture.in_dim=4", "in_dim (4) must be equal to trunk.out_dim"),

@@ -233,6 +233,11 @@ class Unigram(Head):
     def logits(self, context):
         return super().logits(context) + self.counts.log1p()
 
+class Shaped(Head):
+    def __init__(self, parts):
+        super().__init__(parts)
+        self.frequent = nn.Parameter(torch.zeros(int((parts.word_counts_V > 3).sum())))
+
 class Buffered(Unigram):
     def __init__(self, parts):
         super().__init__(parts)
@@ -248,6 +253,10 @@ class Buffered(Unigram):
         ("Louder", "probabilities of a row of log_probs sum to 2.718"),
         ("Hot", "has a formula of its own in target_log_probs, and needs it in log_probs too"),
         ("Unigram", "made anew with the same state it is another model: what its constructor"),
+        (
+            "Shaped",
+            "several.Shaped, made anew as for a run that is loaded, where word_counts_V is z",
+        ),
         ("Penalised", ""),
         ("Buffered", ""),
     ],

@@ -576,6 +576,13 @@ def test_a_mean_says_of_how_many_seeds_and_there_is_none_over_different_options(
     counts = by_label["evaluate_cache_test.ppl count"].to_dict()
     assert counts == {"Softmax": 0, "GSS": 2}
     assert pd.isna(by_label.loc["Softmax", "evaluate_cache_test.ppl mean"])
+    for file in runs.glob("*/analysis/evaluate_cache_test.json"):  # as search=true stores it
+        change(
+            file.parents[1],
+            "analysis/evaluate_cache_test.json",
+            lambda c: c.update(search_tokens=9),
+        )
+    assert "have no mean" not in page_of(runs, tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 
 from lmkit.cli import sweep as command
 from lmkit.runs.lock import look_at
-from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.runs.sweep_folder import Failure, SweepFolder
 from lmkit.sweeps import processes, tables
 from tests.waiting import wait_for
 
@@ -59,6 +59,17 @@ def test_one_stays_beside_those_that_train(sweep_of, attempts):
     assert alive(started) == 2
     let_go(sweep, started)
     assert [len(each) for each in attempts(sweep)] == [1, 1]
+
+
+def test_one_that_leaves_what_failed_before_ends_well(sweep_of):
+    sweep = sweep_of("waits")
+    (trains,) = workers(sweep, 1)
+    point = sweep.manifest.points[0]
+    wait_for((sweep.run_folder(point).path / "attempts").exists)
+    sweep.record_failure(point, Failure("killed", []))  # an earlier attempt
+    started = workers(sweep, 2)
+    wait_for(lambda: alive(started) == 1)
+    let_go(sweep, [trains, *started])
 
 
 def test_one_that_stays_trains_what_a_later_command_asks_for(sweep_of):

@@ -134,6 +134,18 @@ class ByShape(torch.optim.SGD):
         super().__init__([p for group in params for p in group["params"] if p.dim()], lr=1.0)
 
 
+class Polyak(torch.optim.SGD):
+    def step(self, closure):
+        loss = closure()
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                parameter.data -= loss.item() * parameter.grad.data / parameter.grad.norm()
+
+
+def test_an_optimizer_of_ones_own_may_need_loss_and_gradients():
+    assert learning_rate(partial(Polyak, lr=1.0)) == 1.0
+
+
 @pytest.mark.parametrize(
     ("factory", "error"),
     [

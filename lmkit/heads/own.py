@@ -1,5 +1,7 @@
 """What is asked of a head with parts of the user's own, before it trains."""
 
+import copy
+
 import torch
 from torch import Tensor
 
@@ -24,7 +26,7 @@ def require_one_model(head: Head, again: Head) -> None:
     given = " and ".join(own_parts(head))
     outputs_TBD = torch.linspace(-1, 1, 6 * head.mixture.in_dim).view(2, 3, -1)
     targets_TB = torch.arange(6).view(2, 3) % len(head.decoder_bias)
-    state = {name: value.clone() for name, value in head.state_dict().items()}
+    state = copy.deepcopy(head.state_dict())
     was_training = head.training
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
         log_p_NV = head.eval().log_probs(outputs_TBD)

@@ -1,5 +1,6 @@
 """A sweep on the terminal: its points' states, how they ended, what failed and why."""
 
+import socket
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -32,7 +33,7 @@ def show_standings(console: Console, name: str, standings: Sequence[Standing]) -
     rows = [
         [
             each.point.label,
-            f"{each.state} {each.where}".strip(),
+            each.state + _elsewhere(each.where),
             each.epoch,
             each.valid_ppl,
             each.test_ppl,
@@ -69,13 +70,18 @@ def show_failures(console: Console, sweep: SweepFolder, standings: Sequence[Stan
         where = f"; log: {log}" if log.exists() else ""  # launchers of Hydra's have logs elsewhere
         attempts = each.failure.attempts
         after = f" after {counted(attempts, 'attempt')}" if attempts else ""
-        after += f" {each.failure.where}" if each.failure.where else ""
+        after += _elsewhere(each.failure.where)
         console.print(
             f"[red]failed[/]{after}: {escape(f'{each.point.label}: {each.failure.reason}{where}')}",
             soft_wrap=True,
         )
         for line in each.failure.log_tail:
             console.print(f"    {escape(line)}", style="dim", soft_wrap=True)
+
+
+def _elsewhere(where: str) -> str:
+    """` on node7, job 42`; nothing on this node, outside a job."""
+    return "" if where in ("", f"on {socket.gethostname()}") else f" {where}"
 
 
 def estimate_line(estimate: Estimate) -> str:

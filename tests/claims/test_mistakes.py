@@ -44,7 +44,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("~data", "data cannot be removed: choose another with data=NAME"),
         ("+trainer.precision=tf32", "An item is already at 'trainer.precision'; Either remove +"),
         ("logger=wandb logger.wandb.entity=us", "to your config use +logger.wandb.entity=us"),
-        ("optimizer={momentum:0.9}", "'optimizer'; To append to your config use +optimizer={mom"),
+        ("optimizer={momentum:0.9}", "optimizer has no momentum; ++optimizer={...} adds it"),
         ("logger.csv=3", "Could not override 'logger.csv' (did you mean logger=csv?)"),
         ("~seed", "seed is missing: options can be set, not removed"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),

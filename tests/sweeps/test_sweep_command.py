@@ -13,9 +13,9 @@ import pytest
 from lmkit.cli import sweep as command
 from lmkit.errors.user_error import UserError
 from lmkit.runs.folder import RunFolder
-from lmkit.runs.lock import look_at
+from lmkit.runs.lock import RunLock, look_at
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
-from lmkit.runs.sweep_folder import SweepFolder
+from lmkit.runs.sweep_folder import Failure, SweepFolder
 from lmkit.sweeps import tables
 from tests.waiting import meanwhile, wait_for
 
@@ -32,10 +32,23 @@ def test_a_failure_shows_in_tables_and_exit_status(sweep_of, monkeypatch, capsys
             typed(monkeypatch, *arguments)
         assert end.value.code == 1
         printed = " ".join(capsys.readouterr().out.split())
-        assert (
-            f"failed after 1 attempt on {socket.gethostname()}: 0 fails: exit status 1" in printed
-        )
+        assert "failed after 1 attempt: 0 fails: exit status 1" in printed
         assert "error: the reason why" in printed
+
+
+def test_the_node_and_job_of_what_fails_or_runs_elsewhere_are_told(sweep_of, monkeypatch, capsys):
+    sweep = sweep_of("fails", "waits")
+    monkeypatch.setenv("SLURM_JOB_ID", "42")
+    fails, waits = sweep.manifest.points
+    failure = Failure("exit status 1", [], repeats=True, where="on node7, job 41")
+    sweep.record_failure(fails, failure)
+    sweep.run_folder(waits).path.mkdir(parents=True)
+    sweep.run_folder(waits).write_config("{}")
+    with RunLock(sweep.run_folder(waits).lock), pytest.raises(SystemExit):
+        typed(monkeypatch, "status", str(sweep.path))
+    printed = capsys.readouterr().out
+    assert "failed after 1 attempt on node7, job 41: 0 fails: exit status 1" in printed
+    assert f"│ running on {socket.gethostname()}, job 42 │" in printed
 
 
 @pytest.mark.parametrize(

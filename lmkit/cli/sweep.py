@@ -18,7 +18,7 @@ from lmkit.runs.sweep_folder import Point, SweepFolder
 from lmkit.sweeps import tables
 from lmkit.sweeps.local import Packed, train_here, visible_devices
 from lmkit.sweeps.slurm import cancel, jobs_of
-from lmkit.sweeps.status import estimate, standings
+from lmkit.sweeps.status import estimate, standings, with_places
 
 
 def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
@@ -27,7 +27,7 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     is_short = shows_all or len(every) <= 40
     shown = [each for each in every if is_short or not (each.is_finished or each.state == "new")]
     if shown:
-        tables.show_standings(console, sweep.manifest.name, shown)
+        tables.show_standings(console, sweep.manifest.name, with_places(sweep, shown))
     tables.show_failures(console, sweep, every)
     console.print(tables.summary(every), highlight=False)
     changed = sum(each.code_has_changed for each in every)

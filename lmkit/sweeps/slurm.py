@@ -108,7 +108,8 @@ class Slurm:
         } | dict(extra or {})
 
     def __call__(self, sweep: SweepFolder, points: Sequence[Point]) -> None:
-        """Submits workers for all points at a time, less those that are queued or running.
+        """Submits as many workers as train all points at a time, less those that are queued or
+        running.
 
         Raises: UserError when SLURM takes none; the script can be submitted by hand.
         """

@@ -5,7 +5,7 @@ import math
 import statistics
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ class Standing:
     failure: Failure | None = None
     has_diverged: bool = False  # a finished point with a perplexity that is not finite
     code_has_changed: bool = False  # since a finished point was trained
-    where: str = ""  # a running point is trained, "on node7, job 42"
+    where: str = ""  # a running point is trained, "on node7, job 42"; see `with_places`
 
     @property
     def is_finished(self) -> bool:
@@ -128,15 +128,21 @@ def _standing(sweep: SweepFolder, point: Point, locks: Locks) -> Standing:
         epochs_done=done,
         seconds_left=left,
         failure=failure,
-        where=_held_where(folder) if state == "running" else "",
     )
 
 
-def _held_where(folder: RunFolder) -> str:
-    with suppress(UserError, OSError):
-        held = look_at(folder.lock)
-        return held.holder.place if held and held.holder else ""
-    return ""
+def with_places(sweep: SweepFolder, standings: Sequence[Standing]) -> list[Standing]:
+    """The standings, and where running points are trained. It reads a lock for each of these."""
+
+    def place(each: Standing) -> str:
+        with suppress(UserError, OSError):
+            held = look_at(sweep.run_folder(each.point).lock)
+            return held.holder.place if held and held.holder else ""
+        return ""
+
+    return [
+        replace(each, where=place(each)) if each.state == "running" else each for each in standings
+    ]
 
 
 def _done(point: Point, result: Result) -> Standing:

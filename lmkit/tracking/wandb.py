@@ -91,8 +91,10 @@ class WandbLogger(LightningsLogger):
         for option, value in texts:  # else W&B refuses them when it records
             if option in _TEXTS and value is not None:
                 require_text(f"logger.wandb.{option}", value)
-            if option == "tags" and len(value) > _LONGEST_TAG:
-                raise UserError(f"logger.wandb.tags: W&B takes at most {_LONGEST_TAG} characters")
+                if option == "tags" and len(value) > _LONGEST_TAG:
+                    raise UserError(
+                        f"logger.wandb.tags: W&B takes {_LONGEST_TAG} characters at most"
+                    )
         if group is not None:
             for variable in OF_AN_AGENT:  # each run of lmkit's own sweep has its own id
                 os.environ.pop(variable, None)

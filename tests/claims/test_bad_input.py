@@ -221,7 +221,7 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ("report runs=x out=2024", "out must be a text, but is 2024; quotes make a number a text"),
         (
             f"train logger=wandb logger.wandb.tags=[{'t' * 65}]",
-            "logger.wandb.tags: W&B takes at most 64 letters",
+            "logger.wandb.tags: W&B takes 64 characters at most",
         ),
         ("report runs=x paper=Young", "paper=Young must begin with one of Parthiban et al. 2021, "),
         ("report runs=x runs_dir=2024", "quotes make a number a text: 'runs_dir=\"2024\"'"),

@@ -8,10 +8,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from texts import (
     AT_30,
-    BOUNDED,
+    BOUND,
     EFFECTIVE,
+    HEADS,
     PRESS,
-    ROWS,
     SETTINGS,
     at_best_rate,
     fresh,
@@ -24,39 +24,71 @@ from lmkit.presentation.figures import INK, SERIES, WIDE, house_style, to_svg
 from lmkit.presentation.tables import DASH
 from lmkit.results.stats import difference
 
-AVERAGED = (AT_30, "trained whole, averaged from epoch 30")
 REMARKS = {SETTINGS["transformer"][0]: " (contexts × 10)"}  # beside those of other trunks
 LESS = "test perplexity − Softmax's, %"
 
 
 @house_style()
-def by_head(kept: pd.DataFrame) -> str:
-    """On each fixed trunk, and trained whole, a row a head, with the interval of its test
-    perplexity less Softmax's and its ranks.
+def by_result(kept: pd.DataFrame) -> str:
+    """What the results rest on: the heads until valid perplexity stops, on the contexts of an
+    AWD-LSTM and of a Transformer, and those trained whole.
     """
-    figure = Figure(figsize=(WIDE[0], 6.4), layout="constrained")
+    titles = {
+        SETTINGS["softmax"][0]: "on an AWD-LSTM's contexts",
+        SETTINGS["transformer"][0]: "on a Transformer's contexts",
+        AT_30: "trained whole",
+    }
+    ended, whole = scaled_contexts(kept, max_epochs=60), kept[kept["trunk_name"] == AT_30]
+    runs = fresh(at_best_rate(pd.concat([ended, whole])))
+    panels = {
+        trunk: dict(iter(runs[runs["trunk_name"] == trunk].groupby("label"))) for trunk in titles
+    }
+    left, *right = panels
+    figure = Figure(figsize=(WIDE[0], 4.6), layout="constrained")
+    axes = figure.subplot_mosaic(
+        [[left, trunk] for trunk in right],
+        sharex=True,
+        height_ratios=[len(panels[trunk]) for trunk in right],
+    )
+    for trunk, heads in panels.items():
+        bounded = [head for head, of in heads.items() if of[PRESS].max() <= BOUND]
+        order = sorted(heads, key=lambda head: (head not in bounded, _less_softmax(heads, head)[0]))
+        _rows(axes[trunk], heads, order)
+        axes[trunk].set_title(titles[trunk])
+    for trunk in (left, right[-1]):
+        axes[trunk].set_xlabel(LESS)
+    return to_svg(figure, "results")
+
+
+@house_style()
+def by_head(kept: pd.DataFrame) -> str:
+    """Of ten heads in four settings, a row a head."""
+    figure = Figure(figsize=(WIDE[0], 6.0), layout="constrained")
     panels = figure.subplots(2, 2, sharey=True)
-    settings = [*list(SETTINGS.values())[:-1], AVERAGED]
-    whole = kept[kept["trunk_name"] == AT_30]
-    runs = fresh(at_best_rate(pd.concat([in_the_table(kept), whole])))
-    for (trunk, title), ax in zip(settings, panels.flat, strict=True):
-        heads = dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
-        for row, head in enumerate(ROWS):
-            if head not in heads:
-                _beside(ax, row, DASH)
-                continue
-            mean, bars = _less_softmax(heads, head)
-            ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row > BOUNDED])
-            ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
-            _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
-        ax.axvline(0, color=INK, linewidth=0.8)
-        ax.axhline(BOUNDED + 0.5, color=INK, linewidth=0.8, linestyle=":")
-        ax.set(title=title + REMARKS.get(trunk, ""), yticks=range(len(ROWS)), yticklabels=ROWS)
-        _beside(ax, -1, "rank")
-    panels[0, 0].invert_yaxis()
+    runs = fresh(at_best_rate(in_the_table(kept)))
+    for (trunk, title), ax in zip(SETTINGS.values(), panels.flat, strict=True):
+        _rows(ax, dict(iter(runs[runs["trunk_name"] == trunk].groupby("label"))), HEADS)
+        ax.set_title(title + REMARKS.get(trunk, ""))
     for ax in panels[1]:
         ax.set_xlabel(LESS)
     return to_svg(figure, "heads")
+
+
+def _rows(ax: Axes, heads: dict[str, pd.DataFrame], order: Sequence[str]) -> None:
+    """A row a head, with the interval of its test perplexity less Softmax's and its ranks."""
+    is_bounded = [head in heads and heads[head][PRESS].max() <= BOUND for head in order]
+    for row, head in enumerate(order):
+        if head not in heads:
+            _beside(ax, row, DASH)
+            continue
+        mean, bars = _less_softmax(heads, head)
+        ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[not is_bounded[row]])
+        ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
+        _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
+    ax.axvline(0, color=INK, linewidth=0.8)
+    ax.axhline(sum(is_bounded) - 0.5, color=INK, linewidth=0.8, linestyle=":")
+    ax.set(yticks=range(len(order)), yticklabels=order, ylim=(len(order) - 0.5, -0.5))
+    ax.annotate("rank", (1.02, 1), (0, 6), "axes fraction", "offset points", fontsize="small")
 
 
 @house_style()
@@ -68,7 +100,9 @@ def by_used_rank(kept: pd.DataFrame) -> str:
     trunk, title = SETTINGS["softmax"]
     ended = at_best_rate(scaled_contexts(kept, max_epochs=60))
     panels = {f"{title}, until valid stops": ended[ended["trunk_name"] == trunk]}
-    panels[AVERAGED[1]] = at_best_rate(kept[kept["trunk_name"] == AT_30])
+    panels["trained whole, averaged from epoch 30"] = at_best_rate(
+        kept[kept["trunk_name"] == AT_30]
+    )
     for (title, runs), ax in zip(panels.items(), figure.subplots(1, 2), strict=True):
         heads = dict(iter(fresh(runs).groupby("label")))
         points: list[tuple[float, float, str]] = []

@@ -29,7 +29,7 @@ FOLDER = Path(__file__).resolve().parent
 sys.path.insert(0, str(FOLDER))
 
 from contrasts import contrasts, contrasts_table, measure_losses, over_trunks  # noqa: E402
-from drawing import by_head, by_used_rank  # noqa: E402
+from drawing import by_head, by_result, by_used_rank  # noqa: E402
 from keeping import compare, keep  # noqa: E402
 from rules import asked_for, rules  # noqa: E402
 from texts import at_best_rate, read, told  # noqa: E402
@@ -44,6 +44,7 @@ def written(kept: pd.DataFrame) -> dict[Path, str]:
     known = told(kept) | {"contrasts": contrasts_table(contrasts(kept, rules()))}
     known["over_trunks"] = over_trunks(kept)
     return {
+        FOLDER / "figures/results.svg": by_result(kept),
         FOLDER / "figures/heads.svg": by_head(kept),
         FOLDER / "figures/used_rank.svg": by_used_rank(kept),
         FOLDER / "README.md": filled(FOLDER / "README.template.md", known),

@@ -37,9 +37,7 @@ HEADS = (  # first those whose rank is bounded as Softmax's
     *("Softmax", "MoC", "MoS (K=1)"),
     *("SS", "GSS (c=−1.5)", "GSS (c=1.5)", "LMS-PLIF", "MoS (K=5)", "MoS + GSS", "Mixtape"),
 )
-BOUNDED = 3
 BOUND = 34  # rank of log P of a softmax: contexts have 32 numbers
-ROWS = (*HEADS[:BOUNDED], "tanh layer (83)", *HEADS[BOUNDED:])  # its rank is bounded too
 _CHOSEN = "valid by rate, seed 141"  # a column, as the following
 _OF_HEAD = ["seeds", "valid", "test", "minus Softmax", "rank", "KL from a softmax"]  # columns
 _OPTIONS = {  # that tell variants of a head apart
@@ -256,7 +254,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     at_5 = runs[is_layer & (runs["rate"] == 5) & (runs["device_kind"] == "cuda")]
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
-    rows = [[head, by_rate[head], *_of_head(heads[head], ended)] for head in ROWS if head in heads]
+    rows = [[head, by_rate[head], *_of_head(of, ended)] for head, of in heads.items()]
     table = markdown(["head", _CHOSEN, *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
     never = pd.DataFrame(_analyses(ended, "unargmaxable"))

@@ -147,7 +147,7 @@ def plain_step(config: Config, device: str) -> Step | None:
     def step() -> None:
         nonlocal state
         use_tf32(False)
-        state = plain_model.train_step(model, optimizer, words_TB, targets_TB, state, *rest)
+        _, state = plain_model.train_step(model, optimizer, words_TB, targets_TB, state, *rest)
 
     return step
 

@@ -1,5 +1,5 @@
-"""AWD-LSTM and its heads in plain PyTorch: the yardstick of bench_step.py, structured as the
-original authors' code. Written for that purpose and then left alone; it uses nothing of lmkit.
+"""AWD-LSTM and its heads in plain PyTorch: the yardstick of bench_step.py and of the golden trace,
+structured as the original authors' code. Written for that purpose; it uses nothing of lmkit.
 
 nn.LSTM gets a dropped recurrent weight each window; logits, transform, softmax and mixture are
 whole tensors, differentiated by autograd.
@@ -79,6 +79,8 @@ class PLIF(nn.Module):
 class PlainHead(nn.Module):
     """A mixture of softmaxes (none if `num_experts` is 0) and a decoder tied to the embedding."""
 
+    smallest = 1e-8  # that is added to a mixture's probabilities
+
     def __init__(
         self,
         num_words: int,
@@ -110,7 +112,7 @@ class PlainHead(nn.Module):
         prior = F.softmax(self.prior(output_TBD).view(-1, self.num_experts), dim=1)
         prob = F.softmax(logits, dim=1).view(-1, self.num_experts, logits.size(1))
         prob = (prob * prior.unsqueeze(2).expand_as(prob)).sum(1)
-        return torch.log(prob.add_(1e-8))
+        return torch.log(prob.add_(self.smallest))
 
 
 class PlainModel(PlainHead):
@@ -171,8 +173,11 @@ def train_step(
     ar_weight: float,
     tar_weight: float,
     clip: float,
-) -> State:
-    """One window: forward, objective, backward, clipping, step. Returns the state after it."""
+) -> tuple[Tensor, State]:
+    """One window: forward, objective, backward, clipping, step.
+
+    Returns: its loss, and the state after it.
+    """
     state = [(first.detach(), second.detach()) for first, second in state]
     optimizer.zero_grad()
     output, raw, state = model.trunk(words_TB, state)
@@ -184,4 +189,4 @@ def train_step(
     loss.backward()
     nn.utils.clip_grad_norm_(model.parameters(), clip)
     optimizer.step()
-    return state
+    return loss.detach(), state

@@ -20,6 +20,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.callbacks.spectrum import SpectrumCallback
 from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
@@ -127,6 +128,7 @@ def left_in_validation(lmkit: Lmkit, line: Sequence[str], capsys) -> int:
 @pytest.mark.parametrize(
     ("owner", "method", "epoch"),  # the weights of the second one are averaged
     [
+        (EpochEnd, "_hold", 1),
         (HeadModule, "validation_step", 1),
         (HeadModule, "validation_step", 2),
         (AsgdSwitch, "on_validation_epoch_end", 2),

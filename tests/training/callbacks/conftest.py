@@ -24,7 +24,7 @@ from lmkit.runs.names import RunNames
 from lmkit.runs.stop_signals import StopSignals
 from lmkit.runs.train_log import TrainLog
 from lmkit.training.callbacks.asgd_switch import AsgdSwitch
-from lmkit.training.callbacks.epoch_end import AfterEpoch, EpochEnd
+from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.callbacks.stopping import Patience, Stopping
 from lmkit.training.checkpoint_files import AtomicCheckpointIO
 from lmkit.training.context import RunCallback, RunContext
@@ -126,13 +126,11 @@ def fit(
         resume: Path | None = None,
         accelerator: str = "cpu",
         stopping: Stopping | None = None,
-        after_epoch: AfterEpoch | None = None,
     ) -> Finished:
         folder = RunFolder(tmp_path_factory.mktemp("run"))
         folder.checkpoints.mkdir()
         switch, records = AsgdSwitch(trigger), Records()
-        stopping = stopping or Patience(None)
-        end = EpochEnd(every_minutes=1000, stopping=stopping, after_epoch=after_epoch)
+        end = EpochEnd(every_minutes=1000, stopping=stopping or Patience(None))
         callbacks = [switch, *more, records, end]
         context = run_context(folder, switch)
         for callback in callbacks:

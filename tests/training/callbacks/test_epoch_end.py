@@ -1,48 +1,13 @@
-"""What follows an epoch: saved, logged, stopped; and a run that was asked to stop, in order."""
-
-import math
-from types import SimpleNamespace
+"""What follows an epoch: the best one is kept, and its row is told."""
 
 import pytest
 
+import lmkit
 from lmkit.errors.user_error import UserError
-from lmkit.runs.stop_signals import StopRequested
-from lmkit.training.callbacks.epoch_end import EpochEnd
-from lmkit.training.callbacks.stopping import Patience
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.triggers import Never
+from tests.tiny import TINY
 from tests.training.callbacks.test_stopping import Script
-
-
-def epoch_end(asked: int | None, events: list[str], monkeypatch: pytest.MonkeyPatch) -> EpochEnd:
-    callback = EpochEnd(every_minutes=1000, stopping=Patience(None))
-    log = SimpleNamespace(write=events.append, note=lambda line: None)
-    signals = SimpleNamespace(requested=asked, at_once=False)
-    callback.attach(SimpleNamespace(signals=signals, log=log))
-    callback.is_untold = False
-    callback.saved_at = math.inf
-    monkeypatch.setattr(callback, "save", lambda *_: events.append("saved"))
-    monkeypatch.setattr(callback, "_hold", lambda *_: events.append("held"))
-    return callback
-
-
-def trainer() -> SimpleNamespace:
-    batches = SimpleNamespace(commit=lambda batch: None, state_dict=dict)
-    return SimpleNamespace(datamodule=SimpleNamespace(train_batches=batches))
-
-
-def test_between_an_epochs_last_window_and_its_checkpoint_a_signal_leaves_at_once(monkeypatch):
-    events: list[str] = []
-    callback = epoch_end(12, events, monkeypatch)
-    with pytest.raises(StopRequested):
-        callback.on_train_batch_end(trainer(), None, None, SimpleNamespace(is_last=True), 0)
-    assert events == ["held"]  # which becomes last.ckpt
-    callback = epoch_end(None, events, monkeypatch)
-    for is_last in (False, True):
-        callback.on_train_batch_start(None, None, None, 0)
-        assert not callback.run.signals.at_once
-        callback.on_train_batch_end(trainer(), None, None, SimpleNamespace(is_last=is_last), 0)
-        assert callback.run.signals.at_once == is_last
 
 
 def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):
@@ -62,9 +27,7 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, plain_run, t
         fit(Never(), 5, resume=old)
 
 
-def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(
-    fit, plain_run, tmp_path_factory
-):
+def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(tmp_path):
     told: list[tuple[int, float]] = []
 
     def after(epoch: int, row) -> None:
@@ -72,11 +35,10 @@ def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resume
         if epoch == 2:
             raise ValueError("given up")
 
-    with pytest.raises(ValueError, match="given up") as ended:
-        fit(Never(), 4, after_epoch=after)
-    del ended
-    assert told == [(i, plain_run.records.reports[i - 1]["valid/ppl"]) for i in (1, 2)]
-    left = tmp_path_factory.getbasetemp().glob("run*/checkpoints/last.ckpt")
-    latest = max(left, key=lambda path: path.stat().st_mtime_ns)
-    resumed = fit(Never(), 4, resume=latest).records
-    assert resumed.reports == plain_run.records.reports[2:]
+    line = [*TINY, f"runs_dir={tmp_path}", "max_epochs=3"]
+    with pytest.raises(ValueError, match="given up"):
+        lmkit.train(line, after)
+    run = lmkit.train(line)
+    assert "resuming after epoch 2 " in run.folder.log.read_text()
+    rows = [row["valid/ppl"] for row in run.metrics if "valid/ppl" in row]
+    assert told == list(enumerate(rows[:2], 1))

@@ -31,7 +31,7 @@ from lmkit.training.context import RunCallback, RunContext
 from lmkit.training.language_model import LanguageModel
 from lmkit.training.objective import RegularizedNLL
 from lmkit.training.trainer import Trainer
-from lmkit.training.triggers import Never, Trigger
+from lmkit.training.triggers import Trigger
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.language_models import language_model, tied_head, walk
 
@@ -65,7 +65,6 @@ class Finished:
 
     model: LanguageModel
     switch: AsgdSwitch
-    trainer: pl.Trainer
     data: WindowsDataModule
     records: Records
     checkpoint: Path  # after the last epoch
@@ -144,12 +143,6 @@ def fit(
         model = make_model()
         start = resume and shutil.copy(resume, folder.last)
         trainer.fit(model, datamodule=data, ckpt_path=start, weights_only=True)
-        return Finished(model, switch, trainer, data, records, folder.last)
+        return Finished(model, switch, data, records, folder.last)
 
     return train
-
-
-@pytest.fixture(scope="session")
-def plain_run(fit: Callable[..., Finished]) -> Finished:
-    """Four epochs without averages; tests leave it as it is."""
-    return fit(Never(), 4)

@@ -90,23 +90,6 @@ def test_the_trigger_sees_the_raw_valid_loss(fit):
     assert [math.exp(nll) for nll in history] == pytest.approx(expected, rel=1e-12)
 
 
-@pytest.fixture(scope="module")
-def stopped(fit):
-    """By the number of epochs after which it stopped, the run that `run` is in whole."""
-    return {epochs: fit(AtEpoch(2), epochs) for epochs in (1, 2, 3)}
-
-
-@pytest.mark.parametrize("epochs", [1, 2, 3])
-def test_a_resumed_run_has_the_same_averages(fit, run, stopped, epochs):
-    assert (stopped[epochs].switch.switched_after is not None) == (epochs >= 2)
-    resumed = fit(AtEpoch(2), max_epochs=4, resume=stopped[epochs].checkpoint)
-    assert resumed.records.epochs[0] == epochs + 1
-    assert same(weights(resumed.model), weights(run.model))
-    assert same(resumed.switch.averages, run.switch.averages)
-    assert resumed.switch.count == run.switch.count
-    assert resumed.switch.switched_after == 2
-
-
 def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, make_model):
     checkpoint = load_checkpoint(run.checkpoint)
     names = run.switch.averages.keys()
@@ -118,10 +101,10 @@ def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, make_m
 
 
 @pytest.mark.parametrize("epochs", [1, 2])
-def test_until_the_first_average_the_raw_weights_are_evaluated(stopped, make_model, epochs):
-    model = make_model()
-    assert load_evaluated_weights(model, load_checkpoint(stopped[epochs].checkpoint)) is False
-    assert same(weights(model), weights(stopped[epochs].model))
+def test_until_the_first_average_the_raw_weights_are_evaluated(fit, make_model, epochs):
+    run, model = fit(AtEpoch(2), epochs), make_model()
+    assert load_evaluated_weights(model, load_checkpoint(run.checkpoint)) is False
+    assert same(weights(model), weights(run.model))
 
 
 def test_the_triggers_history_makes_the_round_trip():

@@ -259,11 +259,7 @@ def _mend(defined: RunDefinition) -> None:
 
     epochs = folder.read_result().budget.epochs
     if folder.has_set_aside(epochs):  # by a process that was killed before it trained further
-
-        def put_back(folder: RunFolder, check_lock: Callable[[], None]) -> None:
-            folder.put_back(epochs, check_lock)
-
-        _restore(folder, folder.analysis, put_back)
+        _restore(folder, folder.analysis, lambda its, check_lock: its.put_back(epochs, check_lock))
 
 
 def _restore(folder: RunFolder, path: Path, restore: _Restore) -> None:

@@ -1,6 +1,5 @@
 """How far a run is and how fast: lines of its log, and bars on a terminal."""
 
-import math
 import os
 import sys
 import time
@@ -36,7 +35,7 @@ class Pace:
         """Seconds since this process started or resumed the run."""
         return time.monotonic() - self._started
 
-    def seconds_left(self, done: float, total: int | None) -> float | None:
+    def seconds_left(self, done: float, total: float | None) -> float | None:
         """Seconds until `total` epochs after `done` of them; None where it is not known yet."""
         if total is None or done <= self.start:
             return None
@@ -67,10 +66,9 @@ def epochs_done(trainer: pl.Trainer) -> float:
 
 def time_line(pace: Pace, done: float) -> str | None:
     """An estimate of the time of an epoch, and of what is left, from the first windows."""
-    an_epoch = pace.seconds_left(done, math.floor(done) + 1)
+    an_epoch = pace.seconds_left(done, done + 1)
     if an_epoch is None:
         return None
-    an_epoch /= math.floor(done) + 1 - done
     left = pace.seconds_left(done, pace.limit)
     whole = "" if left is None else f", {duration(left)} to epoch {pace.limit:,}"
     return f"about {duration(an_epoch)} per epoch{whole}, by its first steps"

@@ -51,21 +51,19 @@ def test_better_is_by_more_than_min_delta_below_the_last_better_one():
     assert epochs_run(Patience(1, 0.25), ppls) == 4
 
 
-def test_perplexities_before_the_switch_do_not_count(fit):
-    """Averages tell from epoch 3 on: its 9 is the best so far, whatever was before."""
-    ppls = [1, 1, 9, 9.5, 9.6, 1]
-    run = fit(AtEpoch(2), 6, Script(ppls), stopping=Patience(2))
-    assert max(run.records.epochs) == 5
-
-
-def test_where_no_switch_ever_comes_every_epoch_counts(fit):
-    run = fit(Never(), 4, Script([1.0] * 4), stopping=Patience(1))
-    assert max(run.records.epochs) == 2
-
-
-def test_a_run_whose_switch_does_not_come_goes_to_its_end(fit):
-    run = fit(AtEpoch(9), 4, Script([1.0] * 4), stopping=Patience(1))
-    assert max(run.records.epochs) == 4
+@pytest.mark.parametrize(
+    ("trigger", "patience", "ppls", "last"),
+    [
+        (AtEpoch(2), 2, [1, 1, 9, 9.5, 9.6, 1], 5),  # averages tell from epoch 3 on
+        (AtEpoch(9), 1, [1, 1, 1, 1], 4),
+        (Never(), 1, [1, 1, 1, 1], 2),
+    ],
+)
+def test_epochs_before_the_switch_do_not_count_unless_none_comes(
+    fit, trigger, patience, ppls, last
+):
+    run = fit(trigger, len(ppls), Script(ppls), stopping=Patience(patience))
+    assert max(run.records.epochs) == last
 
 
 def test_stopped_it_trains_no_more_but_goes_on_with_more_patience(fit):

@@ -92,18 +92,6 @@ def test_a_decoder_found_on_other_contexts_of_a_softmax_is_its_own():
     assert nearest_contexts(log_p[300:], random(50, 6), found.bias_V, 100)[0] > 0.1
 
 
-def test_a_softmax_is_none_from_itself_and_one_of_fewer_dimensions_is_some():
-    contexts, weight, bias = (each.float() for each in parameters(300, 50, 6))
-    log_p = torch.log_softmax(contexts @ weight.T + bias, dim=1)
-    targets = torch.randint(50, (300,), generator=GENERATOR.manual_seed(1))
-    found = nearest_softmax(log_p, targets, 6, 100)
-    assert found.divergence < 1e-7
-    own = float(torch.nn.functional.nll_loss(log_p, targets))
-    assert found.nll == pytest.approx(own, abs=1e-4)
-    assert found.own_nll == pytest.approx(own, abs=1e-5)
-    assert nearest_softmax(log_p, targets, 5, 100).divergence > 0.01
-
-
 def test_a_rank_that_no_softmax_of_the_dimension_has_may_be_all_but_unused():
     """z + 0.02 z^3 has a rank far above that of z, and a softmax is near."""
     contexts, weight, bias = parameters(400, 60, 4)

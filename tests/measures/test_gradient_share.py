@@ -11,12 +11,6 @@ def test_a_gradient_of_0_has_no_share() -> None:
     assert (found.share, found.mean_share) == pytest.approx((3 / 50**0.5, 0.3))
 
 
-def test_a_degenerate_decoder_has_a_smaller_basis() -> None:
-    weight_VE = torch.randn(30, 3, generator=torch.Generator().manual_seed(0))
-    weight_VE = torch.cat([weight_VE, weight_VE[:, :1]], dim=1)
-    assert orthonormal_basis(weight_VE).shape == (30, 3)
-
-
 def test_a_large_common_mean_hides_no_direction() -> None:
     """As of embeddings: all but one direction have 4 % of the first one's singular value."""
     generator = torch.Generator().manual_seed(0)

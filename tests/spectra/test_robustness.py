@@ -5,7 +5,6 @@ from lmkit.spectra.measures import press_rank, press_tolerance
 from lmkit.spectra.robustness import (
     add_noise,
     keep_top,
-    marchenko_pastur_share,
     noise_deviation,
     predicted_rank,
     round_trip,
@@ -50,7 +49,7 @@ def test_noise_has_the_asked_variance() -> None:
 @pytest.mark.parametrize(
     ("shape", "rank"), [((300, 300), 10), ((300, 300), 40), ((200, 400), 10), ((400, 200), 30)]
 )
-@pytest.mark.parametrize("position", [0.3, 1.0, 1.5, 3.0])
+@pytest.mark.parametrize("position", [0.1, 1.0, 1.5, 3.0])
 def test_prediction_holds_on_drawn_matrices(shape, rank, position) -> None:
     signal = keep_top(log_probs(*shape), rank)
     c = 1e-20
@@ -72,11 +71,3 @@ def test_prediction_is_near_the_published_ranks_full_or_the_true_one(c, rank) ->
     tolerance = press_tolerance(10_000, 10_000, torch.float64)
     predicted = predicted_rank(10_000, 10_000, noise_deviation(c, 10_000), tolerance, 10)
     assert predicted == pytest.approx(rank, abs=5 if c in PUBLISHED else 0.2 if c in FULL else 0)
-
-
-@pytest.mark.parametrize("aspect", [1.0, 0.5, 0.01])
-def test_the_law_is_a_distribution(aspect) -> None:
-    low, high = 1 - aspect**0.5, 1 + aspect**0.5
-    assert marchenko_pastur_share(aspect, low - 1e-9) == 0
-    assert marchenko_pastur_share(aspect, high - 1e-12) == pytest.approx(1)
-    assert marchenko_pastur_share(aspect, high + 1e-9) == 1

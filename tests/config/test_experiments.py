@@ -2,7 +2,6 @@
 
 import re
 from functools import cache
-from itertools import zip_longest
 from pathlib import Path
 
 import pytest
@@ -23,20 +22,12 @@ PUBLISHED = [name for name in EXPERIMENTS if not re.search(UNPUBLISHED, name)]
 NEEDS_TRUNK = ["fixed", "fixed_trunk", "of_trunk"]
 NOT_OF_TRAIN = ("method", "analyses", "studies", "finetuning", "reproduce", "size")
 NOT_OF_TRAIN += ("multirun_sweeps",)  # tests/sweeps composes their points
-GROUPS: dict[str, list[str]] = {}
-for path in sorted(CONFIGS.glob("*/**/*.yaml")):
-    if path.parent.name not in NOT_OF_TRAIN:
-        GROUPS.setdefault(str(path.parent.relative_to(CONFIGS)), []).append(path.stem)
 OF_OTHER_TESTS = [*PUBLISHED, *(name for name in EXPERIMENTS if name.startswith("dialogue_"))]
-GROUPS["experiment"] = [name for name in EXPERIMENTS if name not in OF_OTHER_TESTS]
-# whose files say what goes with them
-ALONE = ("experiment", "data", "hydra/sweeper", "hydra/launcher", "trunk")
-ALONE += ("module", "windows", "stopping")
-CHOICES = [f"{group}={name}" for group in ALONE for name in GROUPS[group]]
-# of the other groups, the first of each together, the second of each, and so on
-OTHERS = {group: names for group, names in GROUPS.items() if group not in ALONE}
-TOGETHER = zip_longest(*([f"{group}={name}" for name in OTHERS[group]] for group in OTHERS))
-CHOICES += [" ".join(filter(None, choices)) for choices in TOGETHER]
+CHOICES = [
+    f"{path.parent.relative_to(CONFIGS)}={path.stem}"
+    for path in sorted(CONFIGS.glob("*/**/*.yaml"))
+    if path.parent.name not in NOT_OF_TRAIN and path.stem not in OF_OTHER_TESTS
+]
 PRIMARY = sorted(
     str(path.relative_to(CONFIGS).with_suffix(""))
     for pattern in ("*.yaml", "analyses/*.yaml", "studies/*.yaml")
@@ -84,12 +75,12 @@ def millions(model: HeadModule) -> str:
     return f"{count // 10_000 / 100:.2f}"
 
 
-@pytest.mark.parametrize("choices", CHOICES)
-def test_every_choice_composes(choices):
-    if choices.partition("=")[2] in NEEDS_TRUNK:
-        assert compose("train", [choices])
+@pytest.mark.parametrize("choice", CHOICES)
+def test_every_choice_composes(choice):
+    if choice.partition("=")[2] in NEEDS_TRUNK:
+        assert compose("train", [choice])
     else:
-        composed(*choices.split())
+        composed(choice)
 
 
 @pytest.mark.parametrize("name", PRIMARY)

@@ -22,7 +22,7 @@ from tests.faults.comparison import runs_in
 from tests.forked import for_points
 from tests.tiny import TINY
 
-Lmkit = Callable[..., None]
+Lmkit = Callable[..., str]
 
 
 @pytest.fixture(autouse=True)
@@ -44,7 +44,9 @@ def no_imports(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def lmkit(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Lmkit]:
-    """Runs `lmkit ARGUMENTS` in the test's folder, whose own modules it can import."""
+    """Runs `lmkit ARGUMENTS` in the test's folder, whose own modules it can import; returns what it
+    prints.
+    """
     yield typed_in(tmp_path, monkeypatch)
     forget_modules_in(tmp_path)
 
@@ -54,11 +56,17 @@ def typed_in(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Lmkit:
     monkeypatch.syspath_prepend(folder)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)  # which tells edits by the second
 
-    def run(*arguments: str) -> None:
+    def run(*arguments: str) -> str:
         monkeypatch.setattr(sys, "argv", ["lmkit", *arguments])
         GlobalHydra.instance().clear()
         forget_modules_in(folder)  # a file that was edited is imported anew
-        main()
+        stdout = StringIO()
+        try:
+            with redirect_stdout(stdout):
+                main()
+        finally:
+            print(stdout.getvalue(), end="")  # of a command that fails, too
+        return stdout.getvalue()
 
     return run
 
@@ -92,15 +100,9 @@ def three(trained: Path, tmp_path: Path) -> list[RunFolder]:
 
 
 @pytest.fixture
-def printed(lmkit: Lmkit, capsys: pytest.CaptureFixture[str]) -> Callable[..., str]:
+def printed(lmkit: Lmkit) -> Lmkit:
     """What a command prints, on one line: tables and terminals break lines anywhere."""
-
-    def run(*arguments: str) -> str:
-        capsys.readouterr()
-        lmkit(*arguments)
-        return " ".join(capsys.readouterr().out.split())
-
-    return run
+    return lambda *arguments: " ".join(lmkit(*arguments).split())
 
 
 @pytest.fixture

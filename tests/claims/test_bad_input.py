@@ -132,7 +132,7 @@ hydra: {mode: MULTIRUN, launcher: {runs: 3}, sweeper: {params: {seed: "1,2"}}}
 """
 
 
-def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_path, capsys):
+def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_path):
     own_configs(tmp_path, multirun_sweeps__mine=PACKED_SWEEP)
     line = ("--config-dir", "my_conf", "multirun_sweeps=mine")
     shown = ("--cfg", "hydra", "--package", "hydra.launcher")
@@ -140,10 +140,8 @@ def test_a_sweep_chooses_its_launcher_and_the_command_line_another(lmkit, tmp_pa
         ((), "trains: lmkit.sweeps.local.Packed\nruns: 3\n"),
         (("hydra/launcher=slurm",), "trains: lmkit.sweeps.slurm.Slurm\n"),
     ):
-        lmkit("train", *line, *launcher, *shown)
-        assert expected in capsys.readouterr().out
-    lmkit("train", *line, "--cfg=job", "--package=sweep")
-    assert "\nname: null\n" in capsys.readouterr().out
+        assert expected in lmkit("train", *line, *launcher, *shown)
+    assert "\nname: null\n" in lmkit("train", *line, "--cfg=job", "--package=sweep")
 
 
 @pytest.mark.parametrize(
@@ -295,13 +293,11 @@ def test_damaged_files_are_named_by_the_report_and_end_a_strict_one(refused, thr
 
 
 @pytest.mark.parametrize("here", [".", "checkpoints/.."])
-def test_a_run_is_told_by_its_own_folder_from_within(lmkit, three, monkeypatch, capsys, here):
+def test_a_run_is_told_by_its_own_folder_from_within(lmkit, three, monkeypatch, here):
     run = three[2].path  # of GSS
     monkeypatch.chdir(run)
-    lmkit("runs", here, "columns=folder", "csv=true")
-    assert f"\n{run.name},{run}\n" in capsys.readouterr().out
-    lmkit("clean", here)
-    assert "1 finished run: " in capsys.readouterr().out
+    assert f"\n{run.name},{run}\n" in lmkit("runs", here, "columns=folder", "csv=true")
+    assert "1 finished run: " in lmkit("clean", here)
 
 
 def test_a_finished_run_without_its_best_checkpoint_is_named(refused, three):

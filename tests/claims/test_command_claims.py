@@ -166,9 +166,8 @@ def test_a_finished_run_is_skipped_without_torch(trained):
     assert not {"torch", "pytorch_lightning", "wandb"} & modules
 
 
-def test_help_lists_every_group_that_train_can_use(lmkit, capsys):
-    lmkit("train", "--help")
-    shown = capsys.readouterr().out
+def test_help_lists_every_group_that_train_can_use(lmkit):
+    shown = lmkit("train", "--help")
     groups = shown.partition("== Groups")[2].partition("== Options")[0].replace("\n  ", " ")
     listed = dict(line.split(": ", 1) for line in groups.splitlines()[1:] if line)
     folders = {str(path.relative_to(CONFIGS)) for path in CONFIGS.rglob("*") if path.is_dir()}
@@ -195,11 +194,10 @@ OWN_CUBE = "# The cube.\n_target_: outside.Power\npower: 3 # of the logits\n"
         ("report", []),
     ],
 )
-def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, capsys):
+def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path):
     (tmp_path / "mine" / "head" / "transform").mkdir(parents=True)
     (tmp_path / "mine" / "head" / "transform" / "cube.yaml").write_text(OWN_CUBE)
-    lmkit(command, *arguments, "--help")
-    options = capsys.readouterr().out.partition("== Options")[2].splitlines()[1:]
+    options = lmkit(command, *arguments, "--help").partition("== Options")[2].splitlines()[1:]
     assert len(options) >= 4
     assert max(map(len, options)) <= 100
     unexplained = []
@@ -218,9 +216,8 @@ def test_help_says_what_each_option_means(lmkit, command, arguments, tmp_path, c
         assert "    power: 3 # of the logits" in options
 
 
-def test_help_of_describe_has_nothing_of_sweeps(lmkit, capsys):
-    lmkit("describe", "--help")
-    shown = capsys.readouterr().out
+def test_help_of_describe_has_nothing_of_sweeps(lmkit):
+    shown = lmkit("describe", "--help")
     for option in ("multirun_sweeps:", "hydra/launcher:", "sweep:", "dry_run:"):
         assert not re.search(rf"^{option}", shown, re.MULTILINE)
 
@@ -330,10 +327,9 @@ def test_a_full_disk_is_one_line_whatever_hydra_would_print(refused, monkeypatch
     assert done.stderr == "error: Could not override 'rnus' (did you mean runs?)\n"
 
 
-def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path, capsys):
+def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path):
     sizes = ("data.train_tokens=5000", "data.valid_tokens=1000", "data.test_tokens=1000")
-    lmkit("describe", *sizes, "head/transform=plif_frozen", "data.num_words=50")
-    shown = capsys.readouterr().out
+    shown = lmkit("describe", *sizes, "head/transform=plif_frozen", "data.num_words=50")
     assert "toy: 50 words, 5,000 / 1,000 / 1,000 tokens" in shown
     assert "PiecewiseLinear(knots=100000, limit=20.0, frozen=True)" in shown
     rows = [line.replace("│", " ").split() for line in shown.splitlines()]

@@ -45,41 +45,39 @@ def test_the_command_prints_and_writes(lmkit, runs, capsys):
     assert float(rows["test perplexity"]["mean of a"]) == of_test["mean of a"]
 
 
-def test_whether_a_run_failed_the_other_set_tells_too(lmkit, tmp_path, make_run, capsys):
+def test_whether_a_run_failed_the_other_set_tells_too(lmkit, tmp_path, make_run):
     for seed, (gss, softmax) in enumerate(((56.0, 57.0), (200.0, 57.2))):
         make_run(tmp_path / "runs", seed, gss, transform="gss")
         make_run(tmp_path / "runs", seed, softmax)
-    lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
-    printed = capsys.readouterr().out
+    printed = lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
     assert "its test perplexity is more than twice the median of its peers" in printed
     assert "a: 1 run: " in printed
     for seed in range(3, 6):  # however many the other set has
         make_run(tmp_path / "good", seed, 56.0)
         make_run(tmp_path / "bad", seed, 130.0, options={"trunk.output_dropout": 0.9})
     make_run(tmp_path / "good", 6, 56.0)
-    lmkit("compare", "a=good", "b=bad")
-    assert "b: 3 runs: " in capsys.readouterr().out
+    assert "b: 3 runs: " in lmkit("compare", "a=good", "b=bad")
 
 
-def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs, capsys):
+def test_a_copy_of_a_run_is_no_further_seed(lmkit, runs):
     for run in [*(runs / "runs").glob("penn_small-*")]:
         shutil.copytree(run, runs / "copies" / run.name)
-    lmkit("compare", "a=[runs head:gss, copies head:gss]", "b=runs head:softmax", "out=c.json")
-    printed = capsys.readouterr().out
+    printed = lmkit(
+        "compare", "a=[runs head:gss, copies head:gss]", "b=runs head:softmax", "out=c.json"
+    )
     assert printed.count(": the head and seed of penn_small-") == 4  # and of one that failed
     assert "a: 3 runs" in printed
     assert json.loads((runs / "c.json").read_text())["runs of a"]["test perplexity"] == 3
 
 
-def test_runs_of_several_groups_are_named(lmkit, runs, make_run, capsys):
+def test_runs_of_several_groups_are_named(lmkit, runs, make_run):
     make_run(runs / "runs", 1, 56.0, 9100, transform="gss", options={"head.transform.k": 2.0})
-    lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
-    printed = capsys.readouterr().out
+    printed = lmkit("compare", "a=runs head:gss", "b=runs head:softmax")
     assert "a holds 2 groups, tested as if they were one: GSS (k=2), GSS (k=2.5)" in printed
     assert "b holds" not in printed
 
 
-def test_options_that_differ_are_told(lmkit, tmp_path, make_run, capsys):
+def test_options_that_differ_are_told(lmkit, tmp_path, make_run):
     """By size; one that a later lmkit has added is at its default in earlier runs."""
     for rate in (5, 10, 20):
         run = make_run(tmp_path / "a", 1, options={"optimizer.lr": rate})
@@ -87,18 +85,16 @@ def test_options_that_differ_are_told(lmkit, tmp_path, make_run, capsys):
         change(run, "identity.json", lambda c: c["settings"].update(device_kind="cuda"))
         change(run, "result.json", lambda c: c["provenance"].update(code_sha256="ab"))
     make_run(tmp_path / "b", 2, options={"optimizer.lr": 10, "trunk.embedding_noise": 0.1})
-    lmkit("compare", "a=a", "b=b")
-    printed = capsys.readouterr().out
+    printed = lmkit("compare", "a=a", "b=b")
     assert "trunk.embedding_noise: a 0; b 0.1" in printed
     assert "their code differs" in printed
     assert "optimizer.lr: a 5, 10, 20; b 10" in printed
     assert "device_kind: a cuda; b cpu" in printed
 
 
-def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_run, capsys):
+def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_run):
     make_run(runs / "runs", 1, 56.0, trigger="nt", name="by_loss", trunk="Transformer-XL")
-    lmkit("compare", "a=runs name:by_loss", "b=runs head:softmax name:penn_small")
-    printed = capsys.readouterr().out
+    printed = lmkit("compare", "a=runs name:by_loss", "b=runs head:softmax name:penn_small")
     (told,) = (line for line in printed.splitlines() if "trigger" in line)
     assert told.strip() == "trigger: a NonMonotone; b AtEpoch"
     assert "trunk: a Transformer-XL; b AWD-LSTM" in printed

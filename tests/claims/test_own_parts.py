@@ -98,9 +98,8 @@ def listed(file: Path) -> list[dict[str, str]]:
     return list(csv.DictReader(file.read_text("utf-8").splitlines()))
 
 
-def test_describe_shows_them(lmkit: Lmkit, capsys, tmp_path):
-    lmkit("describe", *MINE, *HEAD)
-    shown = capsys.readouterr().out
+def test_describe_shows_them(lmkit: Lmkit, tmp_path):
+    shown = lmkit("describe", *MINE, *HEAD)
     assert "Bigram(emb_dim=6, out_dim=6)" in shown
     assert "Views(in_dim=6, emb_dim=6)" in shown
     assert "Cube(start=0.02)" in shown
@@ -140,10 +139,9 @@ def test_a_run_and_the_report_call_them_by_their_names(lmkit, runs, tmp_path):
     lmkit("report", "runs=runs", "baseline=two_views_cubed", "out=other")
 
 
-def test_an_edited_source_trains_anew(lmkit, runs, capsys, tmp_path):
+def test_an_edited_source_trains_anew(lmkit, runs, tmp_path):
     lmkit("train", *MINE, *HEAD)
-    lmkit("train", *MINE, *HEAD)
-    assert "already finished" in capsys.readouterr().out
+    assert "already finished" in lmkit("train", *MINE, *HEAD)
     (tmp_path / "parts.py").write_text(MODULE.replace("logits**3", "logits**5"))
     lmkit("train", *MINE, *HEAD)
     first, second = runs()
@@ -490,16 +488,13 @@ hydra:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("three", "undrawn")
-def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsys, tmp_path):
-    lmkit("--help", *OWN)
-    assert "longest" in capsys.readouterr().out
-    lmkit("longest", "--help", *OWN)
-    shown = capsys.readouterr().out
+def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, tmp_path):
+    assert "longest" in lmkit("--help", *OWN)
+    shown = lmkit("longest", "--help", *OWN)
     assert shown.startswith("lmkit longest run=RUNS counts long words.")
     assert "letters: 2" in shown
 
-    lmkit("longest", *OWN, "run=runs", "letters=3")
-    assert "long words" in capsys.readouterr().out
+    assert "long words" in lmkit("longest", *OWN, "run=runs", "letters=3")
     for run in runs():
         content = json.loads((run.analysis / "longest.json").read_text())
         assert (content["kind"], content["checkpoint"]) == ("longest", "best")
@@ -509,30 +504,24 @@ def test_an_analysis_is_a_command_and_a_section_of_the_report(lmkit, runs, capsy
     page = (tmp_path / "report" / "index.html").read_text("utf-8")
     assert "How long the words are" in page
     assert "parameters of the model" in page
-    capsys.readouterr()
-    lmkit("report", "runs=runs")
-    assert "left out: analysis/longest.json: of no analysis known" in capsys.readouterr().out
+    assert "left out: analysis/longest.json: of no analysis known" in lmkit("report", "runs=runs")
     # one whose class cannot be had is named and ends no report
     (tmp_path / "own_analyses.py").write_text("1 / 0\n")
-    capsys.readouterr()
-    lmkit("report", *OWN, "runs=runs")
-    assert "left out: analyses/longest: its analysis cannot be loaded" in capsys.readouterr().out
+    shown = lmkit("report", *OWN, "runs=runs")
+    assert "left out: analyses/longest: its analysis cannot be loaded" in shown
     assert "How long the words are" not in (tmp_path / "report" / "index.html").read_text("utf-8")
     unnamed = ANALYSIS.replace(
         'name, record, title = "longest", Words,', "record, caption = Words,"
     )
     (tmp_path / "own_analyses.py").write_text(unnamed)
-    lmkit("report", *OWN, "runs=runs")
-    assert "own_analyses.Longest does not set name, title" in capsys.readouterr().out
+    assert "own_analyses.Longest does not set name, title" in lmkit("report", *OWN, "runs=runs")
 
 
-def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(lmkit, capsys):
+def test_an_analysis_that_is_called_like_a_module_or_a_command_replaces_neither(lmkit):
     for name in ("words", "runs"):
         Path(f"configs/analyses/{name}.yaml").write_text(ANALYSIS_YAML)
-    lmkit("words", "--help", *OWN)
-    assert capsys.readouterr().out.startswith("lmkit longest run=RUNS counts long words.")
-    lmkit("--help", *OWN)
-    shown = capsys.readouterr().out
+    assert lmkit("words", "--help", *OWN).startswith("lmkit longest run=RUNS counts long words.")
+    shown = lmkit("--help", *OWN)
     assert re.search(r"^  words +Counts the long words", shown, re.MULTILINE)
     assert re.search(r"^  runs +Shows runs, finished or not", shown, re.MULTILINE)
 

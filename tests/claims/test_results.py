@@ -170,13 +170,12 @@ def test_what_a_loaded_run_cannot_read_is_named(trained: Path):
         package.results(str(trained), columns="seed")
 
 
-def test_results_are_one_row_a_run(trained: Path, lmkit, capsys):
+def test_results_are_one_row_a_run(trained: Path, lmkit):
     rows = package.results(trained)
     assert sorted(zip(rows["head"], rows["seed"], strict=True)) == [
         ("GSS", 1), ("Softmax", 1), ("Softmax", 2),
     ]  # fmt: skip
-    lmkit("runs", str(trained), "csv=true")
-    written = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    written = list(csv.DictReader(lmkit("runs", str(trained), "csv=true").splitlines()))
     assert [float(row["test_ppl"]) for row in written] == list(rows["test_ppl"])
     assert [row["optimizer.lr"] for row in written] == ["5", "5", "5"]
     assert all(float(row["rank.press@60"]) > 0 for row in written)
@@ -208,27 +207,27 @@ def unfinished(three: list[RunFolder]) -> list[RunFolder]:
     return three
 
 
-def listed(capsys: pytest.CaptureFixture[str]) -> list[list[str]]:
+def listed(table: str) -> list[list[str]]:
     """The rows of a table."""
-    lines = capsys.readouterr().out.splitlines()
-    return [[cell.strip() for cell in line.split("│")[1:-1]] for line in lines if "│" in line]
+    rows = (line.split("│")[1:-1] for line in table.splitlines() if "│" in line)
+    return [[cell.strip() for cell in row] for row in rows]
 
 
 @pytest.mark.usefixtures("unfinished")
-def test_runs_are_listed_finished_or_not_sorted_and_filtered(lmkit, capsys):
-    lmkit("runs", "sort=-test_ppl")  # of the folder runs, unless told otherwise
-    first, second, third = listed(capsys)
+def test_runs_are_listed_finished_or_not_sorted_and_filtered(lmkit):
+    # of the folder runs, unless told otherwise
+    first, second, third = listed(lmkit("runs", "sort=-test_ppl"))
     assert [row[1] for row in (first, second, third)] == ["finished", "finished", "unfinished"]
     assert float(first[5]) >= float(second[5])
     assert third[0].startswith("toy_gss-")
     assert third[2:4] == ["GSS", "2"]
-    lmkit("runs", "runs", "sort=test_ppl")
-    assert [row[0] for row in listed(capsys)] == [second[0], first[0], third[0]]
-    lmkit("runs", "runs state:unfinished", "columns=seed,optimizer.lr")
-    assert listed(capsys) == [[third[0], "1", "5"]]
+    rising = listed(lmkit("runs", "runs", "sort=test_ppl"))
+    assert [row[0] for row in rising] == [second[0], first[0], third[0]]
+    shown = lmkit("runs", "runs state:unfinished", "columns=seed,optimizer.lr")
+    assert listed(shown) == [[third[0], "1", "5"]]
     for column in ("see[dx]", "[se]eed"):
-        lmkit("runs", "runs head:softmax seed:2", f"columns={column}")
-        assert [row[1:] for row in listed(capsys)] == [["2"]]
+        shown = lmkit("runs", "runs head:softmax seed:2", f"columns={column}")
+        assert [row[1:] for row in listed(shown)] == [["2"]]
 
 
 def test_whole_numbers_beside_others_stay_whole(capsys):
@@ -258,22 +257,19 @@ def test_a_list_of_runs_is_one_word_as_for_the_report(three, printed):
 
 
 def test_runs_sort_by_an_option_that_is_a_number_in_some_and_a_text_in_others(
-    tmp_path, make_run, lmkit, capsys
+    tmp_path, make_run, lmkit
 ):
     for seed, precision in enumerate(("bf16-mixed", 32)):
         make_run(tmp_path / "runs", seed, options={"trainer.precision": precision})
-    lmkit("runs", str(tmp_path / "runs"), "sort=trainer.precision", "columns=trainer.precision")
-    assert [row[1] for row in listed(capsys)] == ["32", "bf16-mixed"]
+    shown = lmkit("runs", "sort=trainer.precision", "columns=trainer.precision")
+    assert [row[1] for row in listed(shown)] == ["32", "bf16-mixed"]
 
 
-def test_the_name_that_each_row_has_is_a_column_to_choose_and_to_sort_by(
-    tmp_path, make_run, lmkit, capsys
-):
+def test_the_name_that_each_row_has_is_a_column_to_choose_and_to_sort_by(tmp_path, make_run, lmkit):
     names = sorted(make_run(tmp_path / "runs", seed).name for seed in (1, 2))
-    lmkit("runs", str(tmp_path / "runs"), "columns=name,seed", "sort=-name")
-    assert [row[0] for row in listed(capsys)] == names[::-1]
-    lmkit("runs", str(tmp_path / "runs"), "columns=name", "csv=true")
-    assert sorted(capsys.readouterr().out.split()) == ["name", *names]
+    shown = lmkit("runs", "columns=name,seed", "sort=-name")
+    assert [row[0] for row in listed(shown)] == names[::-1]
+    assert sorted(lmkit("runs", "columns=name", "csv=true").split()) == ["name", *names]
 
 
 def test_the_best_of_heads_needs_a_finished_run(tmp_path, make_run, refused):

@@ -117,11 +117,12 @@ def test_evaluation_of_valid_compares_in_one_column_too(place, monkeypatch, caps
     assert content["bits_per_byte"] == pytest.approx(metrics["test_bits_per_byte"], rel=1e-6)
 
 
-def test_tables_and_results_say_what_compares(place, monkeypatch, capsys):
+def test_tables_and_results_say_what_compares(place, monkeypatch):
     lmkit = typed_in(place, monkeypatch)
     for name in ("words", SUBWORDS):
-        lmkit("train", *TINY, "data.root=text", f"name={name}", *(BPE if name == SUBWORDS else ()))
-        shown = capsys.readouterr().out
+        shown = lmkit(
+            "train", *TINY, "data.root=text", f"name={name}", *(BPE if name == SUBWORDS else ())
+        )
         assert "already finished" in shown
         assert "test bits per byte" in shown
         assert ("test perplexity per word" in shown) == (name == SUBWORDS)

@@ -23,12 +23,9 @@ def logged(text: str) -> list[str]:
     return [re.sub(r"[\d,.]+ tokens/s|[\d,.]*\d", "#", line[1]) for line in lines if line]
 
 
-def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(
-    lmkit, refused, run, capsys, monkeypatch
-):
+def test_a_line_at_the_start_one_an_epoch_and_one_for_each_event(lmkit, refused, run, monkeypatch):
     monkeypatch.setattr("lmkit.training.callbacks.epoch_end.TOLD_AFTER_S", math.inf)
-    lmkit("train", *LINE)
-    printed = capsys.readouterr().out
+    printed = lmkit("train", *LINE)
     folder = run()
     assert "\r" not in printed
     assert "\x1b" not in printed
@@ -78,13 +75,11 @@ def test_a_run_that_its_sweep_does_not_wait_for_is_not_trained(lmkit, capsys, mo
     assert not Path("runs").exists()
 
 
-def test_an_option_that_another_one_keeps_from_training_is_told(lmkit, capsys):
-    lmkit("train", *TINY, "optimizer=adam", "sgd_lr=1", "trigger=never", "switch_epoch=1")
-    said = capsys.readouterr().out
+def test_an_option_that_another_one_keeps_from_training_is_told(lmkit):
+    said = lmkit("train", *TINY, "optimizer=adam", "sgd_lr=1", "trigger=never", "switch_epoch=1")
     assert "sgd_lr has no effect here: the lr is optimizer.lr\n" in said
     assert "switch_epoch has no effect here: only trigger=at_epoch reads it, unless trigger" in said
-    lmkit("train", *without("optimizer."), "sgd_lr=1", "switch_epoch=1")
-    assert "no effect" not in capsys.readouterr().out
+    assert "no effect" not in lmkit("train", *without("optimizer."), "sgd_lr=1", "switch_epoch=1")
 
 
 def test_averaging_that_never_comes_is_not_announced_and_patience_does_not_wait_for_it(lmkit, run):

@@ -117,24 +117,20 @@ EARLY = (
 )
 
 
-def test_a_run_that_a_callback_ends_has_finished(lmkit, run, capsys):
-    lmkit("train", *EARLY)
-    assert "training stops after epoch 2, by callback" in capsys.readouterr().out
+def test_a_run_that_a_callback_ends_has_finished(lmkit, run):
+    assert "training stops after epoch 2, by callback" in lmkit("train", *EARLY)
     budget = run().read_result().budget
     assert (budget.max_epochs, budget.epochs, budget.stopped) == (6, 2, "callback")
     before = run().result.read_bytes()
     for most in (6, 2, 9, "null"):
-        lmkit("train", *EARLY, f"max_epochs={most}")
-        assert "already finished" in capsys.readouterr().out
+        assert "already finished" in lmkit("train", *EARLY, f"max_epochs={most}")
     assert run().result.read_bytes() == before
 
 
-def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(lmkit, run, capsys):
+def test_a_callback_that_ends_a_run_in_its_last_epoch_would_end_any_longer_one(lmkit, run):
     lmkit("train", *EARLY, "max_epochs=2")
     assert run().read_result().budget.stopped == "callback"
-    capsys.readouterr()
-    lmkit("train", *EARLY)
-    assert "already finished" in capsys.readouterr().out
+    assert "already finished" in lmkit("train", *EARLY)
 
 
 def test_any_optimizer_of_pytorch_trains(lmkit, run):

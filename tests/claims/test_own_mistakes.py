@@ -334,9 +334,3 @@ def test_python_takes_texts_alone_and_gives_threads_back(tmp_path):
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(before)
-
-
-def test_a_folder_of_configurations_is_no_part_of_another_mistake(refused, tmp_path):
-    (tmp_path / "configs").mkdir(exist_ok=True)
-    line = ("--config-dir=configs", "experiment=null")
-    assert refused("train", *line).startswith("experiment=null does not exist; there are ")

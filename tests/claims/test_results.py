@@ -137,6 +137,7 @@ def test_training_in_python_returns_the_finished_run(lmkit, tmp_path, capsys, mo
         ({"seed": 1}, "overrides must be a list such as"),
         ([1], "each of overrides must be a text such as 'seed=1', not 1"),
         (["--config-dir", "nowhere"], "--config-dir: nowhere is no folder"),
+        (["--config-dir=.", "experiment=null"], "experiment=null does not exist; there are "),
         ([*TINY, "hydra/launcher=slurm"], "hydra/launcher=slurm: lmkit.train trains one run"),
         ([*TINY, "keep=none"], "keep=none: lmkit.train returns the best weights"),
     ):

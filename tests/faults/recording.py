@@ -137,29 +137,32 @@ def states(operations: Sequence[Operation]) -> Iterator[State]:
     seen: set[str] = set()
     ends = [i for i, each in enumerate(operations) if each.kind == Kind.FSYNC]
     for end in [*ends, len(operations)]:
-        past = [each for each in operations[:end] if each.kind != Kind.FSYNC]
-        waiting = [each for each in past if each.synced >= end]
+        past = {i: each for i, each in enumerate(operations[:end]) if each.kind != Kind.FSYNC}
+        waiting = {i: each for i, each in past.items() if each.synced >= end}
+        synced = {i: each for i, each in past.items() if each.synced < end}
         for what, kept in _choices(waiting):
-            state = State(f"before operation {end}, {what}", _tree(past, end, kept))
-            digest = state.tree.digest()
+            tree = Tree()
+            for _, each in sorted((synced | kept).items()):
+                tree.apply(each)
+            digest = tree.digest()
             if digest not in seen:
                 seen.add(digest)
-                yield state
+                yield State(f"before operation {end}, {what}", tree)
 
 
-def _choices(waiting: list[Operation]) -> Iterator[tuple[str, list[Operation]]]:
-    """What of the operations that no sync has brought to the disk may be there."""
-    names = [each for each in waiting if each.kind in _OF_NAMES]
-    data = [each for each in waiting if each.kind in _OF_DATA]
+def _choices(waiting: dict[int, Operation]) -> Iterator[tuple[str, dict[int, Operation]]]:
+    """What of the operations that no sync has brought to the disk may be there, by their place."""
+    names = {i: each for i, each in waiting.items() if each.kind in _OF_NAMES}
+    data = {i: each for i, each in waiting.items() if each.kind in _OF_DATA}
     yield "all of it there", waiting
-    yield "all lost", []
+    yield "all lost", {}
     yield "names there and data lost", names
     yield "data there and names lost", data
-    yield "data torn", [_torn(each) for each in waiting]
-    for i, each in enumerate(waiting):
-        yield f"all but {_told(each)}", [*waiting[:i], *waiting[i + 1 :]]
-        yield f"nothing but {_told(each)}", [each]
-        yield f"all up to {_told(each)}", waiting[: i + 1]
+    yield "data torn", {i: _torn(each) for i, each in waiting.items()}
+    for i, each in waiting.items():
+        yield f"all but {_told(each)}", {j: waiting[j] for j in waiting if j != i}
+        yield f"nothing but {_told(each)}", {i: each}
+        yield f"all up to {_told(each)}", {j: waiting[j] for j in waiting if j <= i}
 
 
 def _torn(each: Operation) -> Operation:
@@ -168,21 +171,3 @@ def _torn(each: Operation) -> Operation:
 
 def _told(each: Operation) -> str:
     return f"{each.kind.name.lower()} of {os.path.basename(each.target or each.path)}"
-
-
-def _tree(past: list[Operation], end: int, kept: list[Operation]) -> Tree:
-    tree = Tree()
-    waiting = iter(kept)
-    following = next(waiting, None)
-    for each in past:
-        if each.synced < end:
-            tree.apply(each)
-        elif following is not None and _is_same(each, following):
-            tree.apply(following)
-            following = next(waiting, None)
-    return tree
-
-
-def _is_same(each: Operation, kept: Operation) -> bool:
-    """`kept` may be torn."""
-    return each is kept or replace(each, data=b"") == replace(kept, data=b"")

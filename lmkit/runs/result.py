@@ -64,9 +64,7 @@ class Spent:
         if self.stopped == "max_epochs":
             return False
         if self.stopped == "patience":
-            if self.patience is None or budget.patience is None:
-                return self.patience is None
-            return budget.patience <= self.patience and self.min_delta <= budget.min_delta
+            return Budget(None, self.patience, self.min_delta).suffices_for(budget)
         return True
 
 

@@ -77,7 +77,7 @@ def _numbers(folder: RunFolder, flipped: Collection[str]) -> Iterator[tuple[str,
         folder.best.name: lambda: dict(_flat("", load_checkpoint(folder.best))),
     }
     for path in sorted(folder.spectra.glob("*.npz")):
-        readers[path.name] = lambda path=path: _spectrum(path)
+        readers[path.name] = lambda path=path: dict(_flat("", read_spectrum(path)._asdict()))
     for name, read in readers.items():
         try:
             numbers = read()
@@ -93,11 +93,6 @@ def rows(folder: RunFolder) -> dict[str, str]:
         str(i): repr({name: value for name, value in row.items() if name not in _COST})
         for i, row in enumerate(MetricsFile(folder.metrics).read())
     }
-
-
-def _spectrum(path: Path) -> dict[str, str]:
-    stored = read_spectrum(path)
-    return dict(_flat("", stored._asdict()))
 
 
 def _flat(where: str, content: Any) -> Iterator[tuple[str, str]]:

@@ -19,7 +19,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import HELD, LockHeld, RunLock
 from lmkit.runs.retention import tidy_all
 from tests import forked, tiny
-from tests.faults.comparison import rows, runs_in
+from tests.faults.comparison import assert_same_run, runs_in
 from tests.waiting import state_of, wait_for
 
 TINY = [*tiny.SMALL, "data.num_words=40", "callbacks.spectrum=null", "max_epochs=3"]
@@ -117,11 +117,6 @@ def take_over_and_wake(config: dict, suspended: multiprocessing.Process) -> RunF
     return folder
 
 
-def assert_same(one: RunFolder, other: RunFolder) -> None:
-    assert one.read_result().metrics == other.read_result().metrics
-    assert rows(one) == rows(other)
-
-
 NAMED = ("metrics.csv", "train.log", "last.ckpt", "best.ckpt", "curves.svg", "result.json")
 
 
@@ -130,7 +125,7 @@ def test_suspended_between_the_check_of_the_lock_and_the_name(undisturbed, tmp_p
     config = composed(tmp_path)
     first = start(config, 0, ("link" if name == "result.json" else "replace", name))
     wait_for(lambda: state_of(first.pid) == "T")
-    assert_same(undisturbed, take_over_and_wake(config, first))
+    assert_same_run(undisturbed, take_over_and_wake(config, first))
 
 
 def test_damaged_metrics_are_restored_where_the_last_epoch_is_over(undisturbed, tmp_path):
@@ -139,7 +134,7 @@ def test_damaged_metrics_are_restored_where_the_last_epoch_is_over(undisturbed, 
     whole = folder.metrics.read_bytes()
     folder.metrics.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     start(config, 1).join()
-    assert_same(undisturbed, folder)
+    assert_same_run(undisturbed, folder)
 
 
 def test_damaged_metrics_of_a_run_without_a_checkpoint_begin_anew(undisturbed, tmp_path):
@@ -148,7 +143,7 @@ def test_damaged_metrics_of_a_run_without_a_checkpoint_begin_anew(undisturbed, t
         path.unlink()
     folder.metrics.write_bytes(b"crc32,step,e0och\n")
     start(config, 1).join()
-    assert_same(undisturbed, folder)
+    assert_same_run(undisturbed, folder)
 
 
 @pytest.mark.parametrize("content", [bytes(range(256)), None])

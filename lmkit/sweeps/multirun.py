@@ -19,7 +19,7 @@ from hydra.types import HydraContext, RunMode, TaskFunction
 from hydra.utils import get_class
 from omegaconf import DictConfig, OmegaConf, open_dict
 
-from hydra_plugins.lmkit.launchers import OwnLauncher
+from hydra_plugins.lmkit import launchers
 from hydra_plugins.lmkit.sweeper import LmkitSweeper
 from lmkit.errors.user_error import UserError, misfit
 from lmkit.runs.identity import leaves
@@ -56,7 +56,8 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     if not left:
         return True
     given_up: Collection[str] = ()
-    if isinstance(launcher, OwnLauncher):
+    # by its module: Hydra's search for plugins may have made the class anew
+    if isinstance(launcher, launchers.OwnLauncher):
         given_up = launcher.train(sweep, left) or ()
     else:
         _hand_over(launcher, sweep, left, config)

@@ -47,57 +47,38 @@ def is_training(run: RunFolder) -> bool:
 
 
 @pytest.mark.slow
-def test_killed_failing_and_started_again(tmp_path):
-    line = ["optimizer.lr=20,1e30", "max_epochs=40", "sweep.retries=1"]
-    packed = ["hydra/launcher=packed", "hydra.launcher.runs=2", "hydra.launcher.devices=[]"]
-    running = sweep(tmp_path, *line, *packed)
-    found = points(tmp_path)
-    fine, bad = found["optimizer.lr=20"], found["optimizer.lr=1e+30"]
-    wait_for(lambda: is_training(fine))
-    trainer = look_at(fine.lock).holder.pid
-    os.kill(trainer, signal.SIGSTOP)  # or it might end before it is looked at
-    assert re.search(r"optimizer\.lr=20 +│ running +│ +\d+ │", looked_at(tmp_path))
-    os.kill(trainer, signal.SIGKILL)
-    text = said(running)
-    assert running.returncode == 1
-    assert "optimizer.lr=20: killed by SIGKILL, attempt 2 follows" in text
-    assert "finished: optimizer.lr=20" in text
-    assert "failed after 1 attempt: optimizer.lr=1e+30: exit status 1" in text
-    assert "is not finite" in text
-    assert (fine.state(), bad.result.exists()) == ("finished", False)
-    epochs = [row["epoch"] for row in MetricsFile(fine.metrics).read() if "valid/ppl" in row]
-    assert epochs == list(range(1, 41))  # on from its checkpoint, nothing twice
-    table = looked_at(tmp_path)
-    assert re.search(r"optimizer\.lr=1e\+30 +│ failed", table)
-    assert "2 runs: 1 finished, 1 failed" in table
-
-
-@pytest.mark.slow
 def test_the_same_line_after_kills_finishes_with_the_bits_of_a_sweep_left_alone(tmp_path):
-    line = ["seed=1,2", "max_epochs=20"]
+    line = ["optimizer.lr=20,10,1e30", "max_epochs=20"]
     first = sweep(tmp_path, *line)
-    one, two = points(tmp_path).values()
+    one, two, bad = points(tmp_path).values()
     wait_for(lambda: is_training(one))
     killed = look_at(one.lock).holder.pid
+    os.kill(killed, signal.SIGSTOP)  # or it might end before it is looked at
+    assert re.search(r"optimizer\.lr=20 +│ running +│ +\d+ │", looked_at(tmp_path))
     os.kill(killed, signal.SIGKILL)
     wait_for(lambda: (lock := look_at(one.lock)) and lock.holder.pid != killed)
     first.kill()
     first.wait()
     again = sweep(tmp_path, *line)  # while the orphan of the first goes on
     text = said(again)
-    assert again.returncode == 0, text
-    assert "failed" not in text
+    assert again.returncode == 1, text
+    assert "failed after 1 attempt: optimizer.lr=1e+30: exit status 1" in text
+    assert "is not finite" in text
+    assert not bad.result.exists()
+    table = looked_at(tmp_path)
+    assert re.search(r"optimizer\.lr=1e\+30 +│ failed", table)
+    assert "3 runs: 2 finished, 1 failed" in table
     for run in (one, two):
         rows = [row["epoch"] for row in MetricsFile(run.metrics).read() if "valid/ppl" in row]
-        assert rows == list(range(1, 21))
+        assert rows == list(range(1, 21))  # on from its checkpoint, nothing twice
         log = tmp_path / "runs" / "sweeps" / "mine" / "logs" / f"{run.path.name}.log"
         trained = log.read_text().count("run folder:") - log.read_text().count("already finished")
         assert trained == 1
     (tmp_path / "calm").mkdir()
     said(sweep(tmp_path / "calm", *line))
-    for run, calm in zip((one, two), points(tmp_path / "calm").values(), strict=True):
+    for run, calm in zip((one, two), points(tmp_path / "calm").values(), strict=False):
         assert run.read_result().metrics == calm.read_result().metrics
-    planned = sweep(tmp_path, *line, "seed=1,2,3", "dry_run=true")
+    planned = sweep(tmp_path, "optimizer.lr=20,10,5", line[1], "dry_run=true")
     text = said(planned)
     assert planned.returncode == 0
     assert "3 runs: 2 finished, 1 new" in text

@@ -2,7 +2,6 @@
 
 import errno
 import shlex
-import shutil
 from dataclasses import replace
 from io import StringIO
 
@@ -130,19 +129,6 @@ def test_how_long_runs_without_a_limit_train_is_known_once_one_has_finished(swee
         "no time estimate: no run of these experiments has trained an epoch on the same text yet, "
         "or finished where max_epochs is null"
     )
-
-
-def test_a_sweep_that_was_moved_has_the_runs_beside_it(sweep_of, tmp_path):
-    sweep = sweep_of("ok", "ok")
-    run_points(sweep, sweep.manifest.points, [{}], lambda text: None)
-    (tmp_path / "archive").mkdir()
-    (tmp_path / "runs").rename(tmp_path / "archive" / "old")
-    moved = SweepFolder.find("mine", str(tmp_path / "archive" / "old"))
-    assert [each.state for each in standings(moved)] == ["finished", "finished"]
-    first = moved.manifest.points[0]
-    shutil.copytree(moved.run_folder(first).path, tmp_path / "runs" / first.run)
-    shutil.rmtree(moved.run_folder(first).path)
-    assert [each.state for each in standings(moved)] == ["new", "finished"]
 
 
 def test_points_of_a_sweep_that_was_moved_are_trained_where_it_lies(tmp_path):

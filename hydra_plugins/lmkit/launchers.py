@@ -25,7 +25,7 @@ class OwnLauncher(Launcher):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Takes what `launch` needs; runs are processes of their own and do not call the task."""
-        self._loader, self._config = hydra_context.config_loader, config
+        self.hydra_context, self.config = hydra_context, config
 
     def launch(
         self, job_overrides: Sequence[Sequence[str]], initial_job_idx: int
@@ -38,7 +38,4 @@ class OwnLauncher(Launcher):
         from lmkit.cli.entry import config_reader
         from lmkit.sweeps.multirun import launch
 
-        follows = initial_job_idx > 0
-        return launch(
-            self.train, self._loader, self._config, job_overrides, config_reader(), follows
-        )
+        return launch(self, job_overrides, config_reader(), follows=initial_job_idx > 0)

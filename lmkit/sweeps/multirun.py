@@ -6,11 +6,10 @@ sweeper.
 """
 
 import traceback
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 from typing import Any
 
-from hydra.core.config_loader import ConfigLoader
 from hydra.core.plugins import Plugins
 from hydra.core.utils import JobReturn, JobStatus
 from hydra.errors import InstantiationException
@@ -175,18 +174,16 @@ def _hand_over(
 
 
 def launch(
-    train: Callable[[SweepFolder, Sequence[Point]], Mapping[str, Failure] | None],
-    loader: ConfigLoader,
-    config: DictConfig,
+    launcher: launchers.OwnLauncher,
     lines: Sequence[Sequence[str]],
     reader: ConfigReader,
+    *,
     follows: bool,
 ) -> list[JobReturn]:
     """Trains the runs with these overrides as points of a sweep: what lmkit's launchers do for
     another sweeper.
 
     Args:
-        config: composed for the sweep itself, with Hydra's own section.
         follows: on an earlier batch of the same sweep.
 
     Returns: of each line its valid perplexity, or why it failed; None where it is yet to be
@@ -194,10 +191,11 @@ def launch(
 
     Raises: UserError for what is wrong with one of them; StopRequested on a signal.
     """
-    sweep, points = plan(loader, config, [tuple(line) for line in lines], reader)
+    loader = launcher.hydra_context.config_loader
+    sweep, points = plan(loader, launcher.config, [tuple(line) for line in lines], reader)
     batch = sweep.manifest.points
     sweep.save(adds=follows)
-    given_up = train(sweep, batch) or {}
+    given_up = launcher.train(sweep, batch) or {}
     return [_job(sweep, point, given_up.get(point.run)) for point in points]
 
 

@@ -60,11 +60,11 @@ def _run(name: str) -> None:
         if wanted.out and not sweeps:
             raise UserError(f"out={wanted.out} is for a page of runs, and {name} has none")
         out = wanted.out or f"reproductions/{name}_{wanted.size.name}"
-        every = commands(wanted, sweeps, launcher, arguments, out)
+        every = commands(wanted, sweeps, launcher, out)
         lines = [["train", *implied(line)] for sweep in sweeps for _, line in sweep.runs[:1]]
-        words = (each.words[: len(each.words) - len(arguments)] for each in every)
-        lines += [each for each in words if each[0] != "train"]
+        lines += [each.words for each in every if each.words[0] != "train"]
         _require_options(lines, common)
+        every = [each._replace(words=[*each.words, *arguments]) for each in every]
         size = f", size={wanted.size.name}: {wanted.size.about}" if sweeps else ""
         print(f"{wanted.paper}, {wanted.table}{size}.")
         for command in every:

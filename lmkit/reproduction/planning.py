@@ -68,18 +68,13 @@ def _name_of(line: Line) -> str:
 
 
 def commands(
-    wanted: Reproduction,
-    sweeps: Sequence[PlannedSweep],
-    launcher: Sequence[str],
-    config_arguments: Sequence[str],
-    out: str,
+    wanted: Reproduction, sweeps: Sequence[PlannedSweep], launcher: Sequence[str], out: str
 ) -> list[PlannedCommand]:
     """All commands, in order: of each sweep, finetuning, measurement and study, and of the page
     where there are runs.
 
     Args:
         launcher: overrides that choose where the sweeps' runs run.
-        config_arguments: flags that give every command the user's own configurations.
         out: folder for the page.
     """
     every = [
@@ -104,7 +99,7 @@ def commands(
         every.append(PlannedCommand(words))
     if sweeps:
         every.append(PlannedCommand(_report(wanted, sweeps, out)))
-    return [each._replace(words=[*each.words, *config_arguments]) for each in every]
+    return every
 
 
 def in_words(command: PlannedCommand, runs_dir: str) -> str:

@@ -106,16 +106,13 @@ class WandbLogger(LightningsLogger):
                 "WANDB_API_KEY; logger.wandb.mode=offline needs none, and `lmkit sync` uploads "
                 "the run later"
             )
-        takes = signature(wandb.init)
+        takes = signature(wandb.init).parameters
         for option in options:
-            try:
-                takes.bind_partial(**{option: None})
-            except TypeError:
-                near = did_you_mean(option, list(takes.parameters), "logger.wandb.")
-                raise UserError(f"logger.wandb.{option} is no option of wandb.init{near}") from None
-        for option in OWN:
-            if option in options:
+            if option in OWN:
                 raise UserError(f"logger.wandb.{option} cannot be set: lmkit sets it")
+            if option not in takes:
+                near = did_you_mean(option, list(takes), "logger.wandb.")
+                raise UserError(f"logger.wandb.{option} is no option of wandb.init{near}")
         super().__init__(save_dir=save_dir, id=id, project=project)
         self._options = options | {"id": id, "project": project, "group": group, "tags": tags}
 

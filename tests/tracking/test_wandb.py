@@ -248,9 +248,9 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
     def fails(*arguments: object, **options: object) -> None:
         raise ConnectionResetError("Connection\n lost")
 
+    told = logger(finished)
     owner = module.wandb if at == "init" else module.wandb.Run
     monkeypatch.setattr(owner, at, fails)
-    told = logger(finished)
     play(told, finished)
     conclude(told, finished)
     printed = capsys.readouterr().out

@@ -155,14 +155,14 @@ class RankMap(nn.Module):
 
     def __init__(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
         super().__init__()
-        unit = _unit(factor_VR)
-        self.register_buffer("unit", unit)
-        self.weight = nn.Parameter(rows_RE * unit)  # u B
+        self.register_buffer("unit", torch.empty(()))
+        self.weight = nn.Parameter(torch.empty_like(rows_RE))  # u B
+        self.start_as(factor_VR, rows_RE)
 
     @torch.no_grad()
     def start_as(self, factor_VR: Tensor, rows_RE: Tensor) -> None:
-        """Replaces the initial factors by others of the same sizes."""
-        self.unit.copy_(_unit(factor_VR))
+        """Starts from these initial factors; later ones have the same sizes."""
+        self.unit.copy_(factor_VR.norm() / factor_VR.shape[1] ** 0.5)
         self.weight.copy_(rows_RE * self.unit)
 
     def forward(self, context: Tensor) -> Tensor:
@@ -172,12 +172,6 @@ class RankMap(nn.Module):
     def whole(self, factor_VR: Tensor) -> Tensor:
         """A B (V, E)."""
         return factor_VR @ (self.weight / self.unit)
-
-
-def _unit(factor_VR: Tensor) -> Tensor:
-    """The root mean square of the singular values."""
-    unit: Tensor = factor_VR.norm() / factor_VR.shape[1] ** 0.5
-    return unit
 
 
 class Head(nn.Module):

@@ -14,13 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
-from lmkit.errors.user_error import (
-    UserError,
-    require_count,
-    require_flag,
-    require_number,
-    require_positive,
-)
+from lmkit.errors.user_error import require_count, require_flag, require_number, require_positive
 
 _MOST_KNOTS = 2**24  # single precision tells no more indices apart
 
@@ -190,9 +184,7 @@ class PiecewiseLinear(BlockwiseTransform):
 
     def __init__(self, knots: int, limit: float, frozen: bool) -> None:
         super().__init__()
-        require_count("head.transform.knots", knots, minimum=2)
-        if knots > _MOST_KNOTS:
-            raise UserError(f"head.transform.knots must be at most {_MOST_KNOTS}, but is {knots}")
+        require_count("head.transform.knots", knots, minimum=2, most=_MOST_KNOTS)
         require_positive("head.transform.limit", limit)
         require_flag("head.transform.frozen", frozen)
         self.knots, self.limit, self.frozen = knots, float(limit), frozen

@@ -16,7 +16,7 @@ indices in the order of the text: the word before the last one, the last one. Al
 """
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, NamedTuple
@@ -210,29 +210,18 @@ class ToyLanguage(Corpus):
         """log P of every word, (N, V) in float64 nats, after contexts (N, 2) as `contexts` has."""
         return random_language(**self._language).log_probs(contexts)
 
-    def floor(self, split: str) -> float:
-        """Mean -log P (nats per token) of the split's tokens but the first: no model is better.
-
-        On a finite split only, a model may come out below it by chance.
+    def floor_and_entropy(self, split: str) -> tuple[float, float]:
+        """Mean -log P of the split's tokens but the first, which no model beats but by chance, and
+        its expectation, the mean entropy of P over the split's contexts; nats per token.
         """
-        total = 0.0
-        for log_probs_nV, targets_n in self._predicted(split):
-            total -= np.take_along_axis(log_probs_nV, targets_n[:, None], axis=1).sum()
-        return float(total / (self.num_tokens[split] - 1))
-
-    def entropy(self, split: str) -> float:
-        """Mean entropy (nats) of P over the split's contexts: the expectation of `floor`."""
-        total = 0.0
-        for log_probs_nV, _ in self._predicted(split):
-            total -= (np.exp(log_probs_nV) * log_probs_nV).sum()
-        return float(total / (self.num_tokens[split] - 1))
-
-    def _predicted(self, split: str) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """log P (n, V) after each context of a split, and the words (n,) that follow, in chunks."""
+        floor = entropy = 0.0
         contexts, targets = self.contexts(split), self._texts[split][1:]
         for start in range(0, len(contexts), self._chunk):
             part = slice(start, start + self._chunk)
-            yield self.log_probs(contexts[part]), targets[part]
+            log_probs_nV = self.log_probs(contexts[part])
+            floor -= np.take_along_axis(log_probs_nV, targets[part, None], axis=1).sum()
+            entropy -= (np.exp(log_probs_nV) * log_probs_nV).sum()
+        return float(floor / len(targets)), float(entropy / len(targets))
 
     @cached_property
     def _texts(self) -> dict[str, np.ndarray]:

@@ -160,11 +160,8 @@ def _metrics(trained: RunObjects, test: Perplexity, spectrum: Spectrum) -> Metri
 
 def _truth(language: ToyLanguage) -> Metrics:
     """Known for the toy language only: its true rank, and the floor of test perplexity."""
-    return {
-        "floor_ppl": math.exp(language.floor("test")),
-        "entropy_ppl": math.exp(language.entropy("test")),
-        "true_rank": language.rank,
-    }
+    floor, entropy = map(math.exp, language.floor_and_entropy("test"))
+    return {"floor_ppl": floor, "entropy_ppl": entropy, "true_rank": language.rank}
 
 
 def _cost(trained: RunObjects) -> dict[str, Any]:

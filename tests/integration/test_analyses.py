@@ -368,8 +368,6 @@ def test_a_result_has_what_is_true_of_the_toy_language(tiny_run):
     data, metrics = folder.read_config()["data"], folder.read_result().metrics
     language = make(data, "data", ToyLanguage)
     names = ("true_rank", "floor_ppl", "entropy_ppl")
-    floor, entropy = (
-        math.exp(value) for value in (language.floor("test"), language.entropy("test"))
-    )
+    floor, entropy = map(math.exp, language.floor_and_entropy("test"))
     assert [metrics[name] for name in names] == [data["rank"], floor, entropy]
     assert metrics["test_bits_per_token"] == pytest.approx(math.log2(metrics["test_ppl"]))

@@ -39,9 +39,13 @@ class Batch:
     # end of the columns T is shorter.
     sampled_length: int
     index: int  # of the batch in its epoch, from 0
-    epoch: int  # from 1; evaluation batches have 0
-    is_last: bool  # of its epoch
-    epoch_share: float  # of its epoch that is over once it has been trained on; in evaluation 0
+    epoch: int = 0  # from 1; evaluation batches have 0
+    epoch_share: float = 0.0  # of its epoch, over once it has been trained on; in evaluation 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether its epoch ends with it."""
+        return self.epoch_share == 1
 
     @property
     def num_targets(self) -> int:
@@ -202,9 +206,8 @@ class TrainWindows(EpochBatches):
         start, stop = sum(lengths[:first]), sum(lengths)
         for index in range(first, len(lengths)):
             cut = self.columns.cut(start, start + lengths[index])
-            is_last = index == len(lengths) - 1
             start += lengths[index]
-            yield Window(*cut, lengths[index], index, epoch, is_last, start / stop)
+            yield Window(*cut, lengths[index], index, epoch, start / stop)
 
 
 class EvalWindows:
@@ -224,5 +227,4 @@ class EvalWindows:
     def __iter__(self) -> Iterator[Window]:
         for index in range(len(self)):
             cut = self.columns.cut(index * self.length, (index + 1) * self.length)
-            is_last = index == len(self) - 1
-            yield Window(*cut, len(cut.targets_SB), index, 0, is_last, 0.0)
+            yield Window(*cut, len(cut.targets_SB), index)

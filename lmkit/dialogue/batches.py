@@ -22,7 +22,7 @@ from lmkit.errors.user_error import require_choice, require_count
 POOL = 100  # batches that are sorted by length together
 
 
-@dataclass
+@dataclass(kw_only=True)
 class PairBatch(Batch):
     """Of pairs; whatever lies behind the end of a context or a response is padding.
 
@@ -82,13 +82,11 @@ class Pairs:
     def batch(
         self,
         pairs: Sequence[int] | np.ndarray,
-        index: int,
-        epoch: int,
-        is_last: bool,
-        *,
+        index: int = 0,
+        epoch: int = 0,
         epoch_share: float = 0.0,
     ) -> PairBatch:
-        """The batch of these pairs."""
+        """The batch of these pairs; see `Batch`."""
         contexts, responder = zip(*(self.context(pair) for pair in pairs), strict=True)
         responses = [self.response(pair) for pair in pairs]
         targets_TB = _padded(responses)
@@ -102,13 +100,12 @@ class Pairs:
             len(targets_TB),
             index,
             epoch,
-            is_last,
             epoch_share,
-            _padded(contexts),
-            _padded(responder),
-            torch.tensor([len(context) for context in contexts]),
-            steps_T1 < lengths_B,
-            int(lengths_B.sum()),
+            context_SB=_padded(contexts),
+            responder_SB=_padded(responder),
+            context_lengths_B=torch.tensor([len(context) for context in contexts]),
+            is_word_TB=steps_T1 < lengths_B,
+            num_words=int(lengths_B.sum()),
         )
 
 
@@ -150,8 +147,7 @@ class TrainPairs(EpochBatches):
     def batches(self, epoch: int, first: int) -> Iterator[PairBatch]:
         batches = self.planned(epoch)
         for index in range(first, len(batches)):
-            share = (index + 1) / len(batches)
-            yield self.pairs.batch(batches[index], index, epoch, share == 1, epoch_share=share)
+            yield self.pairs.batch(batches[index], index, epoch, (index + 1) / len(batches))
 
 
 class EvalPairs:
@@ -173,7 +169,7 @@ class EvalPairs:
 
     def __iter__(self) -> Iterator[PairBatch]:
         for index, pairs in enumerate(self._batches):
-            yield self.pairs.batch(pairs, index, 0, index == len(self) - 1)
+            yield self.pairs.batch(pairs, index)
 
 
 def spread(count: int) -> list[int]:

@@ -134,7 +134,7 @@ def answer(
         task = progress.add_task(f"{run.folder.path.name}: contexts", total=len(chosen))
         for start in range(0, len(chosen), CONTEXTS_PER_BATCH):
             part = chosen[start : start + CONTEXTS_PER_BATCH]
-            responses = search.search(model, pairs.batch(part, 0, 0, False))
+            responses = search.search(model, pairs.batch(part))
             for pair, hypotheses in zip(part, responses, strict=True):
                 reply = Replies(
                     context=_turns(pairs, pair, vocabulary),

@@ -36,8 +36,7 @@ class ShuffledContexts(EpochBatches):
             steps_n, columns_n = parts[index] // num_columns, parts[index] % num_columns
             inputs_1n = self._inputs[steps_n, columns_n].unsqueeze(0)
             targets_1n = self._targets[steps_n, columns_n].unsqueeze(0)
-            share = (index + 1) / len(parts)
-            yield Window(inputs_1n, targets_1n, 1, index, epoch, share == 1, share)
+            yield Window(inputs_1n, targets_1n, 1, index, epoch, (index + 1) / len(parts))
 
 
 @dataclass(kw_only=True, eq=False, repr=False)

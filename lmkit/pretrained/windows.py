@@ -98,7 +98,7 @@ class StrideWindows:
             inputs_T[: len(self.prefix)] = self._prefix_P
             targets_n = self._stream[done : end + 1]
             tokens = inputs_T.unsqueeze(1), targets_n.unsqueeze(1)
-            yield Window(*tokens, end - start, index, 0, index == len(self) - 1, 0.0)
+            yield Window(*tokens, end - start, index)
             done = end + 1
 
 

@@ -143,7 +143,6 @@ def test_evaluation_covers_every_target_once(num_steps, length):
         assert torch.equal(torch.cat([w.targets_TB for w in seen]), targets_SB)
         assert torch.equal(torch.cat([w.inputs_TB for w in seen]), inputs_SB)
         assert all(len(window.inputs_TB) == length for window in seen[:-1])
-        assert [w.is_last for w in seen] == [False] * (len(seen) - 1) + [True]
         assert sum(w.targets_TB.numel() for w in seen) == windows.num_targets
 
 

@@ -39,7 +39,7 @@ def test_long_contexts_keep_their_end_and_long_responses_their_start(splits):
 
 def test_a_batch_is_padded_and_says_where(splits):
     pairs = Pairs(splits.train, turns=1, context_words=50, response_words=None)
-    batch = pairs.batch([0, 1], 4, 2, True)
+    batch = pairs.batch([0, 1], 4, 2, 1.0)
     assert spelt(splits, batch.targets_TB[:3, 0]) == "hello ! <eos>"
     assert spelt(splits, batch.targets_TB[:, 1]) == "how are you ? <eos>"
     assert spelt(splits, batch.inputs_TB[:, 1]) == "<eos> how are you ?"
@@ -85,7 +85,6 @@ def test_evaluation_has_whole_responses(folder):
     batches = list(windows)
     assert len(batches) == len(windows) == 1
     assert windows.num_targets == sum(batch.num_targets for batch in batches) == 4 + 5
-    assert [batch.is_last for batch in batches] == [True]
 
 
 @pytest.fixture(scope="module")
@@ -104,7 +103,6 @@ def test_evaluation_has_every_pair_once_in_batches_of_like_length(talk):
     assert sorted(torch.cat(lengths).tolist()) == sorted(windows.pairs.lengths.tolist())
     assert max(int(own.max() - own.min()) for own in lengths) <= 4  # of 39
     assert [batch.index for batch in batches] == list(range(25))
-    assert [batch.is_last for batch in batches] == [False] * 24 + [True]
 
 
 @pytest.mark.parametrize("first", [3, 5, 8, 13])

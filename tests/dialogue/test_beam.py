@@ -16,7 +16,7 @@ MAX_WORDS = 4
 @pytest.fixture(scope="module")
 def batch(folder):
     pairs = data_module(folder).pairs("train")
-    found = pairs.batch([2, 0, 5], 0, 0, True)
+    found = pairs.batch([2, 0, 5])
     return replace(found, context_SB=found.context_SB % NUM_WORDS)
 
 

@@ -46,7 +46,7 @@ def test_a_batch_is_its_pairs_one_by_one(data, mixture, attention):
     model = small_model(mixture, **{"trunk.attention": attention})
     pairs = data.pairs("train")
     chosen = [2, 3, 0, 5]
-    batch = pairs.batch(chosen, 0, 0, True)
+    batch = pairs.batch(chosen)
     rows = model.head.log_probs(model.read(batch, None).hidden_TBD)
     plain = [plain_log_probs(model, pairs, pair) for pair in chosen]
     expected = torch.cat(
@@ -61,7 +61,7 @@ def test_a_batch_is_its_pairs_one_by_one(data, mixture, attention):
 @pytest.mark.parametrize("mixture", MIXTURES)
 def test_padding_takes_no_part_in_any_gradient(data, mixture):
     model = small_model(mixture, num_words=14)  # the last two words never occur
-    batch = data.pairs("train").batch([0, 2], 0, 0, True)
+    batch = data.pairs("train").batch([0, 2])
 
     def gradients(padding: int) -> dict[str, torch.Tensor]:
         pad = ~batch.is_word_TB
@@ -119,7 +119,7 @@ def test_two_layers_and_optimizers(data):
         choices = f"optimizer={optimizer}", f"schedule={schedule}"
         found = config("trunk.num_layers=2", *choices)
         model = make_model(found, torch.zeros(12))
-        batch = data.pairs("train").batch([0], 0, 0, True)
+        batch = data.pairs("train").batch([0])
         length = batch.sampled_length / found["windows"]["bptt"]
         expected = 1.0 if schedule == "constant" else length
         assert model.schedule.factor(batch) == expected

@@ -25,11 +25,7 @@ from lmkit.presentation.progress import progress_bar
 CONTEXTS_PER_BATCH = 32  # a constant, since it changes the last bits
 
 
-class Hypothesis(NamedTuple):
-    """A response."""
-
-    words: tuple[int, ...]  # without <eos>
-    log_prob: float  # nats, of the words and of the <eos> where it was reached
+Words = tuple[int, ...]  # of a response, without <eos>
 
 
 class BeamSearch(NamedTuple):
@@ -45,12 +41,12 @@ class BeamSearch(NamedTuple):
     max_words: int  # of a response
     n_best: int  # responses returned for each context, at most `size`
 
-    def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
+    def search(self, model: DialogueModel, batch: PairBatch) -> list[list[Words]]:
         """The responses to each context of the batch, the best first."""
         with exact_evaluation(model):
             return self._search(model, to_device(batch, model.device))
 
-    def _search(self, model: DialogueModel, batch: PairBatch) -> list[list[Hypothesis]]:
+    def _search(self, model: DialogueModel, batch: PairBatch) -> list[list[Words]]:
         memory, state = model.trunk.encode(
             batch.context_SB, batch.responder_SB, batch.context_lengths_B
         )
@@ -92,12 +88,12 @@ class BeamSearch(NamedTuple):
         num_words = log_probs_BKV.shape[2]
         return best.values, best.indices // num_words, best.indices % num_words
 
-    def _hypotheses(self, words_BKT: Tensor, scores_BK: Tensor) -> list[list[Hypothesis]]:
+    def _hypotheses(self, words_BKT: Tensor, scores_BK: Tensor) -> list[list[Words]]:
         """A context that has fewer responses than `n_best` in all has these."""
         best = (part[:, : self.n_best].tolist() for part in (words_BKT, scores_BK))
         return [
             [
-                Hypothesis(tuple(takewhile(lambda word: word != EOS_ID, words)), score)
+                tuple(takewhile(lambda word: word != EOS_ID, words))
                 for words, score in zip(words_KT, scores_K, strict=True)
                 if score > -torch.inf
             ]
@@ -135,11 +131,11 @@ def answer(
         for start in range(0, len(chosen), CONTEXTS_PER_BATCH):
             part = chosen[start : start + CONTEXTS_PER_BATCH]
             responses = search.search(model, pairs.batch(part))
-            for pair, hypotheses in zip(part, responses, strict=True):
+            for pair, found in zip(part, responses, strict=True):
                 reply = Replies(
                     context=_turns(pairs, pair, vocabulary),
                     reference=_spelt(pairs.response(pair)[:-1].tolist(), vocabulary),
-                    responses=[_spelt(hypothesis.words, vocabulary) for hypothesis in hypotheses],
+                    responses=[_spelt(words, vocabulary) for words in found],
                 )
                 answers.append(reply)
             progress.advance(task, len(part))

@@ -63,16 +63,6 @@ def test_any_rank_up_to_the_vocabulary_can_be_chosen(rank):
     assert numeric_rank(language, language.contexts("train"))[0] == rank
 
 
-def test_context_of_a_token_is_the_two_words_before_it():
-    language = small()
-    text = language.load().valid
-    contexts = language.contexts("valid")
-    assert contexts.shape == (399, 2)
-    assert contexts[0].tolist() == [0, text[0]]
-    assert contexts[1].tolist() == [text[0], text[1]]
-    assert contexts[-1].tolist() == [text[-3], text[-2]]
-
-
 def test_sentences_are_independent():
     language = small()
     after_eos = language.log_probs(np.array([[word, 0] for word in range(30)]))

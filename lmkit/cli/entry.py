@@ -91,7 +91,8 @@ def _refuse_sweep(config_name: str) -> None:
     refused = (GROUP,) if config_name.startswith("reproduce") else (GROUP, "hydra/launcher")
     for word in sys.argv[1:]:
         is_sweep = word in _MULTIRUN or word.upper() == "HYDRA.MODE=MULTIRUN"
-        if is_sweep or option_of(word) in refused:
+        option = option_of(word)
+        if is_sweep or option in refused or option.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise UserError(
                 f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "
                 f"takes one configuration"

@@ -30,10 +30,12 @@ def main() -> None:
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", target):
         raise UserError(f"ENTITY/PROJECT must be two names with a / between, but is {target!r}")
     sweep = SweepFolder.find(name, given["runs_dir"])
-    lines = [point.overrides for point in sweep.manifest.points]
+    points = sweep.manifest.points
+    lines = [point.overrides for point in points]
     common = set(lines[0]).intersection(*lines[1:]) if lines else set()
     # sweep.*: what tells a run of its sweep
     varied = [o for line in lines for o in line if o not in common and not o.startswith("sweep.")]
     options = [o for o in dict.fromkeys(map(option_of, varied)) if not (CONFIGS / o).is_dir()]
-    made = workspace(sweep.manifest.name, options, *target.split("/"))
+    runs = [point.run for point in points]
+    made = workspace(sweep.manifest.name, runs, options, *target.split("/"))
     print(f"workspace: {send(made)}")

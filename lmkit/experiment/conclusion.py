@@ -188,9 +188,10 @@ def origin(defined: RunDefinition) -> dict[str, Any]:
 def _log_test_row(
     trained: RunObjects, metrics: Metrics, cost: dict[str, Any], spectrum: Spectrum
 ) -> None:
-    """Logs the test row, one step after the last: a run that resumes cuts it off again."""
+    """Logs the test row, one step after the last: a run that resumes cuts it off again, as after a
+    killed conclusion.
+    """
     trainer = trained.trainer
-    trained.run.metrics.cut_back(trainer.global_step)  # drops the row of a killed conclusion
     row = {"epoch": trainer.current_epoch - 1} | _test_row(metrics, spectrum.measures)
     for logger in trainer.loggers:
         logger.log_metrics(row, trainer.global_step + 1)

@@ -12,7 +12,6 @@ corrupted rows, and, in the next row, a missing one. A file written by hand may 
 
 import csv
 import io
-import math
 import os
 import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -55,7 +54,7 @@ class MetricsFile:
         """
         for name in values:
             require_metric_name(name)
-        appender = self._appender or self.cut_back(math.inf)
+        appender = self._appender or self._go_on()
         row: Row = {"step": step, "epoch": epoch, **values}
         new_columns = [name for name in row if name not in self._columns]
         if new_columns:
@@ -67,16 +66,10 @@ class MetricsFile:
         self._rows.append(row)
         self._checksum = checksum
 
-    def cut_back(self, step: float) -> Appender:
-        """Drops the rows after `step`, and an incomplete last line, for a run that resumes there.
-
-        Returns: what appends to the file as it is now.
-
-        Raises: UserError naming the file when it is damaged or cannot be written; LockLost.
-        """
+    def _go_on(self) -> Appender:
+        """Writes the file anew, without an incomplete last line; what appends to it."""
         content = self._content()
-        rows = [row for row in self._parse(content) if row["step"] <= step]
-        return self._rewrite(_columns_of(content), rows)
+        return self._rewrite(_columns_of(content), self._parse(content))
 
     def restore(self, step: int, epoch: int, copy: str) -> None:
         """Truncates to `copy`, as returned by `copy()`, and the rows up to `step` and `epoch` that

@@ -17,10 +17,13 @@ PERPLEXITIES = {"valid_ppl": "valid perplexity", "test_ppl": "test perplexity"}
 MAX_SHOWN = 100  # runs in a panel of curves
 
 
-def workspace(name: str, options: Sequence[str], entity: str, project: str) -> ws.Workspace:
+def workspace(
+    name: str, runs: Sequence[str], options: Sequence[str], entity: str, project: str
+) -> ws.Workspace:
     """The workspace of the sweep `name`, not uploaded.
 
     Args:
+        runs: their names, which are W&B's ids. Another sweep's group may have trained one first.
         options: what the sweep varies, by the names on the command line.
     """
     options = [option for option in options if "/" not in option]  # a group has no value to draw
@@ -43,7 +46,7 @@ def workspace(name: str, options: Sequence[str], entity: str, project: str) -> w
         ],
         settings=ws.WorkspaceSettings(x_axis="epoch", max_runs=MAX_SHOWN),
         runset_settings=ws.RunsetSettings(
-            filters=expr.And(expr.Metric("Group") == name),
+            filters=expr.And(expr.Metric("ID").isin(list(runs))),
             order=[expr.Ordering(expr.Summary("test_ppl"), ascending=True)],
             pinned_columns=["run:displayName", *(f"summary:{f}" for f in (*PERPLEXITIES, *RANKS))],
         ),

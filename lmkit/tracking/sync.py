@@ -54,8 +54,12 @@ def record_all(
                 for left in run.folder.path.glob(f"{_NEW}*"):
                     lock.check()
                     shutil.rmtree(left, ignore_errors=True)
+                # W&B's process holds its log there, which a file server keeps until then
                 with tempfile.TemporaryDirectory(
-                    dir=run.folder.path.resolve(), prefix=_NEW, suffix=".tmp"
+                    dir=run.folder.path.resolve(),
+                    prefix=_NEW,
+                    suffix=".tmp",
+                    ignore_cleanup_errors=True,
                 ) as new:
                     options = _options(now, config, sweeps.get(now.name))
                     record = opened(new, config, now.names, options, _settings())
@@ -82,8 +86,9 @@ def upload(records: Sequence[Path]) -> None:
     missing = [record for record in records if not list(record.glob("*.wandb.synced"))]
     if missing:
         raise UserError(
-            f"W&B has rejected {len(missing)} of {len(records)} runs, such as {missing[0]}; an "
-            f"upload needs an account: type python -m wandb login, then the same command again"
+            f"W&B has rejected {len(missing)} of {len(records)} runs, such as {missing[0]}; its "
+            f"lines above say why: without an account, type python -m wandb login, then the same "
+            f"command again; for a run deleted there, python -m wandb sync --id NEW_ID RECORD"
         )
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, get_args
 
 import wandb
 from pytorch_lightning.loggers import WandbLogger as LightningsLogger
+from pytorch_lightning.loggers.logger import DummyExperiment  # type: ignore[attr-defined]
 
 from lmkit.errors.user_error import (
     UserError,
@@ -118,11 +119,8 @@ class WandbLogger(LightningsLogger):
 
     @property
     def experiment(self) -> Any:
-        """W&B's own run. Lightning's Trainer asks whether there is one: not while nothing is
-        recorded."""
-        if not self.is_recording:
-            raise AttributeError("nothing is recorded in W&B")
-        return self._opened
+        """W&B's own run; while nothing is recorded, one of which all methods do nothing."""
+        return self._opened if self.is_recording else DummyExperiment()
 
     def begin(self, run: RunFolder, config: Mapping[str, object], names: RunNames) -> None:
         self.is_recording, self._run = self._mode != "disabled", run
@@ -133,7 +131,11 @@ class WandbLogger(LightningsLogger):
         if os.environ.get("WANDB_DIR"):
             print("WANDB_DIR is passed over: W&B's record of a run is in the run's folder")
         settings = wandb.Settings(
-            silent=True, resume="allow", init_timeout=INIT_S, finish_timeout=FINISH_S
+            silent=True,
+            resume="allow",
+            init_timeout=INIT_S,
+            finish_timeout=FINISH_S,
+            finish_timeout_raises=True,
         )
         options = self._options | {"mode": self._mode}
         self._opened = opened(str(self.save_dir), config, names, options, settings)

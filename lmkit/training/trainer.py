@@ -10,6 +10,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 from lightning_fabric.utilities.exceptions import MisconfigurationException
+from lightning_utilities.core.rank_zero import rank_zero_only
 from pytorch_lightning.callbacks import ProgressBar
 from pytorch_lightning.loggers.logger import Logger
 from pytorch_lightning.plugins import environments
@@ -86,7 +87,9 @@ class Trainer(pl.Trainer):
         # sets both: by default PyTorch uses TF32 in cuDNN, but not in matrix products
         by_tf32 = precision == "tf32"
         torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = by_tf32
-        # one process, whatever the scheduler: Lightning would detect SLURM and requeue the job
+        # one process, whatever the scheduler: Lightning would detect SLURM and requeue the job,
+        # and in every task of a job but the first its loggers would record nothing
+        rank_zero_only.rank = 0  # type: ignore[attr-defined]
         plugins: list[Any] = [environments.LightningEnvironment()]  # type: ignore[attr-defined]  # it has no __all__
         super().__init__(
             accelerator=accelerator,

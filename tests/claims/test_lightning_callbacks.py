@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from pytorch_lightning import Callback
 
 from lmkit.errors.user_error import UserError
 from lmkit.experiment import conclusion
@@ -126,6 +127,29 @@ def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged_and_a_profile
     log = folder.log.read_text()
     assert "Profiler Report" in log
     assert "run_training_epoch" in log
+
+
+class OwnSteps(Callback):
+    """Logs at a step of its own, as of tokens that were seen."""
+
+    def on_train_epoch_end(self, trainer, pl_module):
+        trainer.logger.log_metrics({"mine/seen": 1.0}, step=10**9)
+
+
+def test_rows_at_steps_of_ones_own_stay_and_the_test_has_one_after_a_kill_too(
+    tmp_path, monkeypatch
+):
+    def killed(*_: object) -> None:
+        raise RuntimeError("killed")
+
+    line = (*TINY, f"+callbacks.own._target_={__name__}.OwnSteps")
+    with monkeypatch.context() as within:
+        within.setattr(conclusion, "tell", killed)  # after the row of the test
+        with pytest.raises(RuntimeError, match="killed"):
+            trained(tmp_path, *line)
+    rows = MetricsFile(trained(tmp_path, *line).metrics).read()
+    assert [row["epoch"] for row in rows if "mine/seen" in row] == [1, 2]
+    assert sum("test/ppl" in row for row in rows) == 1
 
 
 @pytest.mark.slow

@@ -131,7 +131,7 @@ def test_a_difference_is_seen(toy_run, tmp_path, change):
     folder = RunFolder(second / toy_run.path.name)
     if change == "row":
         rows = MetricsFile(folder.metrics).read()
-        MetricsFile(folder.metrics).cut_back(rows[-2]["step"] - 1)
+        MetricsFile(folder.metrics).restore(rows[-2]["step"] - 1, rows[-2]["epoch"], "")
     elif change == "checkpoint":
         content = read_tensors(folder.last)
         next(iter(content["state_dict"].values())).view(-1)[0] += 1e-6

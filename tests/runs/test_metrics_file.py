@@ -71,15 +71,15 @@ def test_no_file_is_no_rows(metrics: MetricsFile) -> None:
     assert merged(metrics.tail()) == {}
 
 
-def test_cut_back_keeps_columns_and_so_the_bytes(metrics: MetricsFile) -> None:
-    """A run that is cut back and goes on ends with the file of one never disturbed."""
+def test_a_restored_file_keeps_columns_and_so_the_bytes(metrics: MetricsFile) -> None:
+    """A run that is resumed ends with the file of one never disturbed."""
     rows = [(1, {"loss": 0.1}), (2, {"valid": 2.0}), (2, {"loss": 0.3}), (4, {"test": 1.0})]
     for step, values in rows:
         metrics.append(step, 1, values)
     undisturbed = metrics.path.read_bytes()
     for step in range(5):
         resumed = MetricsFile(metrics.path)
-        resumed.cut_back(step)
+        resumed.restore(step, 1, "")
         assert metrics.path.read_bytes().count(b"\n") == 1 + sum(at <= step for at, _ in rows)
         for later, values in rows:
             if later > step:
@@ -91,7 +91,7 @@ def test_a_writer_from_before_a_takeover_writes_into_no_file(metrics: MetricsFil
     """A process may be suspended between the check of its lock and the writing of a row."""
     metrics.append(10, 1, {"loss": 1.0})
     successor = MetricsFile(metrics.path)
-    successor.cut_back(10)
+    successor.restore(10, 1, "")
     successor.append(20, 1, {"loss": 2.0})
     before = metrics.path.read_bytes()
     metrics.append(20, 1, {"loss": 3.0})
@@ -110,7 +110,6 @@ def test_nothing_is_written_without_the_lock(metrics: MetricsFile) -> None:
     for act in (
         lambda: checking.append(20, 1, {"loss": 1.0}),
         lambda: checking.append(20, 1, {"new": 1.0}),
-        lambda: checking.cut_back(0),
         lambda: checking.restore(0, 0, "step,epoch\n"),
     ):
         with pytest.raises(UserError, match="lost"):
@@ -139,7 +138,7 @@ def test_no_flipped_bit_and_no_zeroed_part_passes_as_a_number(metrics: MetricsFi
 
 def test_files_without_checksums_are_read_and_go_on(metrics: MetricsFile) -> None:
     metrics.path.write_text("step,epoch,loss\n1,1,0.5\n2,1,0.25\n")
-    metrics.cut_back(1)
+    metrics.restore(1, 1, "")
     metrics.append(2, 1, {"loss": 0.125})
     assert [row["loss"] for row in metrics.read()] == [0.5, 0.125]
     assert without_checksums(metrics)[0] == "step,epoch,loss"
@@ -194,7 +193,7 @@ def test_torn_anywhere(metrics: MetricsFile) -> None:
         MetricsFile(metrics.path).append(3, 1, {"loss": 1.0})
         assert metrics.read() == [*expected, {"step": 3, "epoch": 1, "loss": 1.0}]
         metrics.path.write_bytes(whole[:length])
-        MetricsFile(metrics.path).cut_back(1)
+        MetricsFile(metrics.path).restore(1, 1, "")
         assert metrics.read() == expected[:1]
         assert metrics.path.read_bytes().endswith(b"\n")
 
@@ -243,7 +242,7 @@ def test_latest_reads_whole_rows_of_the_tail_only(metrics: MetricsFile) -> None:
 )
 def test_damaged_line_is_named_and_left(metrics: MetricsFile, content: str) -> None:
     metrics.path.write_bytes(content.encode())
-    for act in (metrics.read, metrics.tail, lambda: metrics.cut_back(0)):
+    for act in (metrics.read, metrics.tail, lambda: metrics.append(9, 1, {})):
         with pytest.raises(UserError, match=f"{metrics.path} is damaged"):
             act()
     with pytest.raises(UserError, match="is damaged"):

@@ -39,7 +39,7 @@ def options_drawn(made: ws.Workspace) -> list[str]:
 
 
 def test_panels_draw_fields_that_runs_have(finished):
-    made = workspace("mine", ["head.transform.k", "head/mixture"], "us", "theirs")
+    made = workspace("mine", [], ["head.transform.k", "head/mixture"], "us", "theirs")
     result = finished.read_result()
     fields = run_fields(CONFIG, NAMES) | result_fields(result.metrics, result.cost)
     panels = [panel for section in made.sections for panel in section.panels]
@@ -60,6 +60,8 @@ def test_the_command_sends_the_sweeps_workspace(sweep, monkeypatch, lmkit):
     (made,) = sent
     assert (made.entity, made.project, made.name) == ("us", "theirs", "sweep mine")
     assert options_drawn(made) == ["head.transform.k"]
+    # not the group: another sweep may have trained some of them first
+    assert str(made.runset_settings.filters) == "Metric(\"ID\") in ['toy-0', 'toy-1']"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A run in W&B: what is recorded as it trains and from its folder, and that W&B fails alone."""
 
+import errno
 import hashlib
 import json
 import os
@@ -105,6 +106,17 @@ def test_a_record_may_lie_on_another_disk(finished, tmp_path):
         assert record.resolve().parent == tmp_path / "disk"
         assert len(offline(finished.path)) == 2
         assert others.is_dir()
+
+
+def test_a_folder_that_a_file_server_holds_takes_no_record_away(finished, monkeypatch):
+    def held(path: object, **options: object) -> None:
+        raise OSError(errno.ENOTEMPTY, "Directory not empty", path)
+
+    with monkeypatch.context() as within:
+        within.setattr(os, "rmdir", held)
+        (record,), left_out = record_all([read_finished(finished)], {})
+    assert not left_out
+    assert inspect(record)["exit_code"] == 0
 
 
 def test_a_run_that_cannot_be_recorded_is_left_out(finished, tmp_path):
@@ -255,6 +267,7 @@ def test_a_failure_of_wandb_is_told_once_and_ends_nothing_else(at, finished, mon
     conclude(told, finished)
     printed = capsys.readouterr().out
     assert printed.count("W&B's record ends early (Connection lost); metrics.csv is complete") == 1
+    told.experiment.log({"of": "a callback of a user's"})
     monkeypatch.undo()
     if at != "init":
         told._opened.finish()

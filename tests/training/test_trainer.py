@@ -4,6 +4,8 @@ import inspect
 
 import pytest
 import pytorch_lightning as pl
+from pytorch_lightning.loggers import CSVLogger
+from pytorch_lightning.utilities.rank_zero import rank_zero_only
 
 from lmkit.errors.user_error import UserError
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -42,6 +44,15 @@ def test_every_other_option_is_lightnings_own():
     assert trainer._detect_anomaly
     assert Trainer(accelerator="cpu").max_epochs == -1  # without end
     assert Trainer(accelerator="cpu", precision="bf16-mixed").precision == "bf16-mixed"
+
+
+def test_a_run_logs_in_every_task_of_a_job(monkeypatch, tmp_path):
+    monkeypatch.setattr(rank_zero_only, "rank", 3)  # as Lightning reads SLURM_PROCID
+    Trainer(accelerator="cpu")
+    logger = CSVLogger(tmp_path)
+    logger.log_metrics({"loss": 1.0}, 1)
+    logger.save()
+    assert list(tmp_path.rglob("metrics.csv"))
 
 
 def test_a_limited_run_that_goes_on_equals_one_that_was_never_stopped(tmp_path):

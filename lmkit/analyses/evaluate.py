@@ -23,14 +23,16 @@ class Evaluation(Record):
 
     method: str = Field(title="method")
     split: str = Field(title="split")
-    options: dict[str, float | int | str | bool | None]  # of the method
+    # of the method
+    options: dict[str, float | int | str | bool | None] = Field(title="options")
     ppl: float = Field(title="perplexity")
     nll: float  # nats a token
     bits_per_token: float
     num_tokens: int  # that were predicted
     word_ppl: float | None = None  # of subwords, as one column of text
     bits_per_byte: float | None = Field(default=None, title="bits per byte")
-    search_tokens: int | None = None  # of valid, from its start, that a search predicted
+    # of valid, from its start, that a search predicted
+    search_tokens: int | None = Field(default=None, title="searched on tokens")
     # its options and perplexities, the best first
     search_points: list[dict[str, int | float]] = Field(default_factory=list)
     search_diverged: int = 0  # points whose perplexity is not finite

@@ -18,7 +18,7 @@ class LogitsRecord(Record):
     """Of the logits of all words and components, before the transform."""
 
     split: str = Field(title="split")
-    num_contexts: int
+    num_contexts: int = Field(title="contexts")
     transform: str  # its class
     smallest: float | None = Field(default=None, title="smallest logit")
     largest: float | None = Field(default=None, title="largest")

@@ -17,9 +17,10 @@ NAMED = 50  # words in the record, at most
 class UnargmaxableWords(Record):
     """Of a softmax over the head's decoder."""
 
+    split: str | None = Field(default=None, title="split")  # None: of an earlier record
     num_words: int = Field(title="words")
     emb_dim: int = Field(title="dimension")  # or the decoder's rank
-    num_contexts: int  # at which words are predicted
+    num_contexts: int = Field(title="contexts")  # at which words are predicted
     # words that are the head's likeliest at one of these contexts
     predicted: int = Field(title="predicted words")
     unargmaxable: int = Field(title="never the likeliest")
@@ -67,6 +68,7 @@ class Unargmaxable(OfContexts):
         most_frequent = sorted(occurring, key=lambda word: -counts_V[word])[:NAMED]
         return Recorded(
             UnargmaxableWords(
+                split=chosen.split,
                 num_words=len(known_V),
                 emb_dim=head.decoder_weight.shape[1],
                 num_contexts=chosen.num_contexts,

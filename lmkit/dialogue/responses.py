@@ -31,13 +31,13 @@ class Replies(Record):
 class ResponseScores(Record):
     """BLEU's precision is the mean over the responses to a context, its recall their maximum."""
 
-    split: str
-    answered_pairs: int
+    split: str = Field(title="split")
+    answered_pairs: int = Field(title="answered pairs")
     all_pairs: int
-    beam: int
-    n_best: int
+    beam: int = Field(title="beam")
+    n_best: int = Field(title="responses to each")
     max_words: int
-    smoothing: str
+    smoothing: str = Field(title="smoothing")
     nltk: str | None  # its version, where it scores: versions differ
     perplexity: float = Field(title="perplexity")  # of the whole split
     nll: float

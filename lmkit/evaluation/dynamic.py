@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,8 @@ from lmkit.runs.source import source_sha256
 from lmkit.training.checkpoint_files import read_tensors, weights_sha256, write_tensors
 from lmkit.training.language_model import LanguageModel
 from lmkit.trunk.trunk import LayerState
+
+_CHECKED = 100  # segments between two looks at whether the weights are finite
 
 
 class GradientStatistics(NamedTuple):
@@ -206,7 +209,9 @@ class Dynamic(Method):
         points, found = list(self.points()), []
         shown = tracked(list(windows) * len(points), "search on valid")
         for point in points:
-            nll = self.at(point)._nll(model, statistics, islice(shown, len(windows)))
+            its_windows = islice(shown, len(windows))
+            nll = self.at(point)._nll(model, statistics, its_windows)
+            deque(its_windows, maxlen=0)  # those that a point that diverges leaves
             found.append(SearchPoint(point, safe_exp(nll / windows.num_targets)))
         return found
 
@@ -225,7 +230,7 @@ def segment_nlls(
     """Each segment's negative log-likelihood, summed over its targets, float64 nats.
 
     A segment is scored before the weights adapt to it. Afterwards the weights are as trained, even
-    after an error.
+    after an error. Weights that are not finite stay so: then what follows is left out.
     """
     nlls: list[torch.Tensor] = []
     state = None
@@ -233,6 +238,8 @@ def segment_nlls(
         for window in windows:
             nll, grads, state = gradient_step(model, window, state, adaptation.parameters)
             nlls.append(nll.double() * window.targets_TB.numel())
+            if len(nlls) % _CHECKED == 0 and not nll.isfinite():
+                break
             adaptation.update(grads)
     finally:
         adaptation.reset()

@@ -317,6 +317,8 @@ def cell_text(value: object) -> str:
         return str(value)
     if isinstance(value, list | tuple):
         return ", ".join(map(cell_text, value))
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {cell_text(each)}" for name, each in value.items())
     if not isinstance(value, int | float) or pd.isna(value):
         return DASH
     is_whole = float(value).is_integer() or abs(value) >= 9999.5

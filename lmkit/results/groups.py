@@ -22,7 +22,10 @@ DECODER_RANK = "head.decoder_rank"
 MOST_VARIANTS = 4  # of a head that stand beside each other
 _START = "finetuned_from.identity"
 # what an analysis was told
-_HOW = re.compile(r"(?P<analysis>[^.]+\.)(split|num_contexts|options\..+)")
+_HOW = re.compile(
+    r"(?P<analysis>[^.]+\.)(split|num_contexts|options\..+"
+    r"|answered_pairs|smoothing|beam|n_best|max_words)"
+)
 BUDGET = ("max_epochs", "patience", "min_delta", "finetuned", "by_callback")
 
 

@@ -7,6 +7,7 @@ import torch
 
 from lmkit.data.windows import Columns, EvalWindows
 from lmkit.errors.user_error import UserError
+from lmkit.evaluation import dynamic
 from lmkit.evaluation.dynamic import (
     Adaptation,
     Dynamic,
@@ -130,6 +131,14 @@ def test_the_model_is_left_as_it_was():
     assert model.training
     assert all(torch.equal(p, before[name]) for name, p in model.named_parameters())
     assert all(p.grad is None for p in model.parameters())
+
+
+def test_what_follows_weights_that_are_not_finite_is_left_out(monkeypatch):
+    monkeypatch.setattr(dynamic, "_CHECKED", 2)
+    model, rates = small_model("softmax"), RATES._replace(lr=float("inf"))
+    nlls = found_nlls(model, statistics_of(model), rates)
+    assert not nlls[-1].isfinite()
+    assert len(nlls) == 2 < len(windows(LENGTH))
 
 
 def test_frozen_parameters_have_no_statistics():

@@ -3,11 +3,12 @@
 import math
 import shutil
 
+import pandas as pd
 import pytest
 
 from lmkit.results.against import against_baseline
 from lmkit.results.frame import results
-from lmkit.results.groups import best_rate, grouped, heads, summary
+from lmkit.results.groups import best_rate, grouped, heads, measured_alike, summary
 from tests.results.forging import change
 
 
@@ -292,3 +293,12 @@ def test_of_a_grid_the_lowest_on_valid_stands_for_its_head(tmp_path, make_run):
     make_run(tmp_path, 1, 40.0, transform="gss", options={"head.transform.c": 9})
     runs, _ = grouped(results(str(tmp_path)))
     assert heads(runs)["head.transform.c"].tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("how", ["split", "num_contexts", "options.lr", "smoothing", "beam"])
+def test_what_seeds_measured_differently_has_no_mean(how):
+    told, ppl = f"mine.{how}", "mine.score"
+    runs = pd.DataFrame({"group": [0, 0, 1, 1], told: [1, 2, 3, 3], ppl: [0.1, 0.3, 0.2, 0.4]})
+    assert measured_alike(runs)[ppl].tolist() == pytest.approx(
+        [math.nan] * 2 + [0.2, 0.4], nan_ok=True
+    )

@@ -115,9 +115,6 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
     limited = kept[kept["head.decoder_rank"].notna()]
     ended = kept[kept["trunk_of"].notna() & (kept["rms"] > 0) & (kept["max_epochs"] == 60)]
     to_end = ended[ended["trunk_of"] == SETTINGS["softmax"][0]]
-    of_wikitext2 = kept[kept["trunk_name"] == WIKITEXT2]
-    chosen = of_wikitext2[of_wikitext2["seed"] == FIRST_SEED]
-    lowest = chosen.groupby("label")["valid_ppl"].min()
     known |= {
         "least_rank": min(press, key=lambda rank: int(rank.replace(",", ""))),
         "effective_ranks": f"{min(map(int, effective))} to {max(map(int, effective))}",
@@ -127,9 +124,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "settings": settings_table(known),
         "published": _published(),
         "rank_by_rate": _by_rate(to_end, PRESS),
-        "on_wikitext2": _by_rate(of_wikitext2, "valid_ppl"),
-        "wikitext2_fresh": len(fresh(of_wikitext2)),
-        "wikitext2_so_far": f"{100 * (lowest['tanh layer (83)'] / lowest['MoS (K=5)'] - 1):.1f}",
+        "wikitext2": _on_wikitext2(kept[kept["trunk_name"] == WIKITEXT2]),
         "by_slopes": _by_slopes(to_end),
         "at_limit": int((ended["epochs"] == ended["max_epochs"]).sum()),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
@@ -278,6 +273,21 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
             "unused": f"{unused.min()}" if unused.nunique() == 1 else "",
             "occurring": f"{never['occurring'].max()}",
         },
+    }
+
+
+def _on_wikitext2(runs: pd.DataFrame) -> dict[str, Any]:
+    """By head, valid perplexity of the choosing seed, `by_rate`; of fresh seeds how many, `seeds`
+    (in all `fresh`), mean `test` perplexities, and their differences, `percent`.
+    """
+    ended = fresh(at_best_rate(runs))
+    heads = ended.groupby("label")["test_ppl"]
+    return {
+        "by_rate": _by_rate(runs, "valid_ppl"),
+        "fresh": len(ended),
+        "seeds": heads.size().to_dict(),
+        "test": {head: f"{ppl:.2f}" for head, ppl in heads.mean().items()},
+        "percent": _of_pairs(ended)[0]["percent"],
     }
 
 

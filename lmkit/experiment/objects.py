@@ -107,7 +107,7 @@ def make_objects(
         defined.accelerator,
         max_epochs=defined.budget.max_epochs,
         callbacks=callbacks,
-        logger=[MetricsLogger(run.metrics, lambda: trainer.current_epoch)],  # others begin later
+        logger=[MetricsLogger(run.metrics, lambda: (trainer.global_step, trainer.current_epoch))],
         checkpoint_io=AtomicCheckpointIO(check_lock),
     )
     data.train_batches.limit = trainer.windows_per_epoch

@@ -128,16 +128,17 @@ class Trainer(pl.Trainer):
 
 
 class MetricsLogger(Logger):
-    """Appends a row whenever something is logged; a resumed run truncates the file.
+    """Appends a row whenever something is logged; a resumed run truncates the file. A run's other
+    loggers join it once the run begins.
 
     Args:
         file: the run's metrics.
-        current_epoch: from 0, as Lightning counts; for callbacks that log without their epoch.
+        position: the step, and the epoch from 0, as Lightning counts; where a callback gives none.
     """
 
-    def __init__(self, file: MetricsFile, current_epoch: Callable[[], int]) -> None:
+    def __init__(self, file: MetricsFile, position: Callable[[], tuple[int, int]]) -> None:
         super().__init__()
-        self.file, self.current_epoch = file, current_epoch
+        self.file, self.position = file, position
 
     @property
     def name(self) -> str:
@@ -154,8 +155,9 @@ class MetricsLogger(Logger):
 
     def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
         values = {name: float(value) for name, value in metrics.items() if name != "epoch"}
-        epoch = metrics["epoch"] if "epoch" in metrics else self.current_epoch()
-        self.file.append(step or 0, int(epoch) + 1, values)
+        now, epoch = self.position()
+        epoch = int(metrics.get("epoch", epoch)) + 1
+        self.file.append(now if step is None else step, epoch, values)
 
     def log_hyperparams(self, params: object, *args: Any, **kwargs: Any) -> None:
         """Nothing: the run folder's `config.yaml` holds them."""

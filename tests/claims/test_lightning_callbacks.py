@@ -130,9 +130,10 @@ def test_what_a_callback_logs_has_the_epoch_in_which_it_was_logged_and_a_profile
 
 
 class OwnSteps(Callback):
-    """Logs at a step of its own, as of tokens that were seen."""
+    """Logs at a step of its own, as of tokens that were seen, and without a step."""
 
     def on_train_epoch_end(self, trainer, pl_module):
+        trainer.logger.log_metrics({"mine/now": trainer.global_step})
         trainer.logger.log_metrics({"mine/seen": 1.0}, step=10**9)
 
 
@@ -149,6 +150,7 @@ def test_rows_at_steps_of_ones_own_stay_and_the_test_has_one_after_a_kill_too(
             trained(tmp_path, *line)
     rows = MetricsFile(trained(tmp_path, *line).metrics).read()
     assert [row["epoch"] for row in rows if "mine/seen" in row] == [1, 2]
+    assert [row["step"] - row["mine/now"] for row in rows if "mine/now" in row] == [0, 0]
     assert sum("test/ppl" in row for row in rows) == 1
 
 

@@ -40,9 +40,7 @@ def by_result(kept: pd.DataFrame) -> str:
     }
     ended, whole = scaled_contexts(kept, max_epochs=60), kept[kept["trunk_name"] == AT_30]
     runs = fresh(at_best_rate(pd.concat([ended, whole])))
-    panels = {
-        trunk: dict(iter(runs[runs["trunk_name"] == trunk].groupby("label"))) for trunk in titles
-    }
+    panels = {trunk: _on(runs, trunk) for trunk in titles}
     left, *right = panels
     figure = Figure(figsize=(WIDE[0], 4.6), layout="constrained")
     axes = figure.subplot_mosaic(
@@ -51,8 +49,8 @@ def by_result(kept: pd.DataFrame) -> str:
         height_ratios=[len(panels[trunk]) for trunk in right],
     )
     for trunk, heads in panels.items():
-        bounded = [head for head, of in heads.items() if of[PRESS].max() <= BOUND]
-        order = sorted(heads, key=lambda head: (head not in bounded, _less_softmax(heads, head)[0]))
+        less = {head: _less_softmax(heads, head)[0] for head in heads}
+        order = sorted(heads, key=lambda head: (not _is_bounded(heads[head]), less[head]))
         _rows(axes[trunk], heads, order)
         axes[trunk].set_title(titles[trunk])
     for trunk in (left, right[-1]):
@@ -67,26 +65,35 @@ def by_head(kept: pd.DataFrame) -> str:
     panels = figure.subplots(2, 2, sharey=True)
     runs = fresh(at_best_rate(in_the_table(kept)))
     for (trunk, title), ax in zip(SETTINGS.values(), panels.flat, strict=True):
-        _rows(ax, dict(iter(runs[runs["trunk_name"] == trunk].groupby("label"))), HEADS)
+        _rows(ax, _on(runs, trunk), HEADS)
         ax.set_title(title + REMARKS.get(trunk, ""))
     for ax in panels[1]:
         ax.set_xlabel(LESS)
     return to_svg(figure, "heads")
 
 
+def _on(runs: pd.DataFrame, trunk: str) -> dict[str, pd.DataFrame]:
+    """The runs on a trunk, by their heads."""
+    return dict(iter(runs[runs["trunk_name"] == trunk].groupby("label")))
+
+
+def _is_bounded(of: pd.DataFrame) -> bool:
+    return bool(of[PRESS].max() <= BOUND)
+
+
 def _rows(ax: Axes, heads: dict[str, pd.DataFrame], order: Sequence[str]) -> None:
     """A row a head, with the interval of its test perplexity less Softmax's and its ranks."""
-    is_bounded = [head in heads and heads[head][PRESS].max() <= BOUND for head in order]
+    num_bounded = sum(map(_is_bounded, heads.values()))  # the first rows
     for row, head in enumerate(order):
         if head not in heads:
             _beside(ax, row, DASH)
             continue
         mean, bars = _less_softmax(heads, head)
-        ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[not is_bounded[row]])
+        ax.errorbar(mean, row, xerr=bars, marker="o", color=SERIES[row >= num_bounded])
         ranks = (heads[head][column].mean() for column in (PRESS, EFFECTIVE))
         _beside(ax, row, "{:,.0f} ({:.0f})".format(*ranks))
     ax.axvline(0, color=INK, linewidth=0.8)
-    ax.axhline(sum(is_bounded) - 0.5, color=INK, linewidth=0.8, linestyle=":")
+    ax.axhline(num_bounded - 0.5, color=INK, linewidth=0.8, linestyle=":")
     ax.set(yticks=range(len(order)), yticklabels=order, ylim=(len(order) - 0.5, -0.5))
     ax.annotate("rank", (1.02, 1), (0, 6), "axes fraction", "offset points", fontsize="small")
 

@@ -191,10 +191,10 @@ def test_heads_are_as_published(corpus, published):
     chosen = published["gss"]["chosen"][CORPORA[corpus][0]]
     transform = composed(f"experiment={corpus}_gss")["head"]["transform"]
     assert {key: transform[key] for key in ("c", "k")} == chosen
-    for name in ("mos", "moc", "mos_plif_nt"):
+    for name in ("mos", "moc", "mos_plif"):
         mixture = composed(f"experiment={corpus}_{name}")["head"]["mixture"]
         assert (mixture["num_experts"], mixture["latent_dropout"]) == (15, 0.29)
-    assert composed(f"experiment={corpus}_mos_plif_nt")["head"]["transform"]["knots"] == 10**6
+    assert composed(f"experiment={corpus}_mos_plif")["head"]["transform"]["knots"] == 10**6
 
 
 @pytest.mark.parametrize("experiment", ["toy", "penn_softmax"])

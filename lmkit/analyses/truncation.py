@@ -55,7 +55,7 @@ class Truncation(OfContexts):
         bound = min(dim + 2, most)
         ranks = sorted({*ranks_up_to(most), bound})
         require_memory(
-            basis_bytes(count, num_words, most) + WORKING_BYTES,
+            basis_bytes(count, num_words, most, model.device) + WORKING_BYTES,
             model.device,
             f"the truncation of {count:,} contexts x {num_words:,} words",
             "choose fewer contexts with contexts=N",

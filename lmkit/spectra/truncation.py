@@ -60,15 +60,16 @@ def leading_vectors(
     return vectors_Vk
 
 
-def basis_bytes(num_rows: int, num_columns: int, most: int) -> int:
+def basis_bytes(num_rows: int, num_columns: int, most: int, device: torch.device) -> int:
     """Peak memory of `leading_vectors`, in bytes, but for blocks of fixed size.
 
     Beside rows that are held, either the eigensolver takes most, with the sums, their eigenvectors
-    and a workspace of twice their size, or the vectors on both sides.
+    and a workspace of twice their size (four times on a GPU), or the vectors on both sides.
     """
     smaller = min(num_rows, num_columns)
     held = num_rows * num_columns if num_rows < num_columns else 0
-    return 8 * (held + max(4 * smaller**2, (smaller + num_columns) * most))
+    copies = 4 if device.type == "cpu" else 6
+    return 8 * (held + max(copies * smaller**2, (smaller + num_columns) * most))
 
 
 def rank_losses(

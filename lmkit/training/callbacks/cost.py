@@ -12,8 +12,8 @@ from lmkit.training.head_module import model_of
 
 
 def peak_memory_mib(device: torch.device) -> float:
-    """Peak memory in MiB since the process began: the allocator's on a GPU, the process's on a
-    CPU."""
+    """Peak memory in MiB: the allocator's on a GPU, since that was last reset; on a CPU the
+    process's, since it began."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     unit = 1 if sys.platform == "darwin" else 1024  # ru_maxrss: bytes there, KiB elsewhere
@@ -21,7 +21,8 @@ def peak_memory_mib(device: torch.device) -> float:
 
 
 class Cost(pl.Callback):
-    """Reports `seconds_per_epoch` (training alone), `tokens_per_second` and `peak_memory_mib`.
+    """Reports `seconds_per_epoch` and `tokens_per_second`, both of training alone, and
+    `peak_memory_mib`: on a GPU of training alone, on a CPU of the process so far.
 
     A resumed epoch counts as its part since the restart, scaled to a whole epoch.
     """
@@ -31,6 +32,8 @@ class Cost(pl.Callback):
         self.on_train_epoch_start(trainer, pl_module)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        if pl_module.device.type == "cuda":
+            torch.cuda.reset_peak_memory_stats(pl_module.device)
         self.started, self.tokens, self.windows = time.perf_counter(), 0, 0
 
     def on_train_batch_end(

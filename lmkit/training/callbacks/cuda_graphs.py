@@ -38,20 +38,29 @@ class CudaGraphs(RunCallback):
                     "each step: leave one of them out"
                 )
             parameters = [p for p in pl_module.parameters() if p.requires_grad]
-            pl_module.replayed_step = RecordedStep(pl_module.step, parameters, cuda_recorder())
+            pl_module.replayed_step = RecordedStep(
+                pl_module.step, parameters, cuda_recorder(), list(pl_module.buffers())
+            )
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         assert isinstance(pl_module, LanguageModel)
         pl_module.replayed_step = None
 
+    def on_exception(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException
+    ) -> None:
+        # otherwise the graphs and their memory would stay while this process trains another run
+        self.on_train_end(trainer, pl_module)
+
 
 def cuda_recorder() -> Record:
     """Makes a recorder of a function's launches on the GPU; its graphs share a pool of memory."""
     pool = torch.cuda.graph_pool_handle()
+    # libraries initialise in a first run, which must not be on the default stream; cuBLAS keeps a
+    # workspace for each stream that it has seen
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
 
     def record(run: Callable[[], None]) -> Callable[[], None]:
-        # libraries initialise in a first run, which must not be on the default stream
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(stream):
             run()
@@ -80,19 +89,30 @@ class RecordedStep:
         parameters: the loss is differentiated by these.
         record: takes a function without arguments, and returns one that repeats its work on the
             same memory.
+        buffers: what a step may change in place, and recording is not to.
     """
 
-    def __init__(self, step: Step, parameters: Sequence[nn.Parameter], record: Record) -> None:
+    def __init__(
+        self,
+        step: Step,
+        parameters: Sequence[nn.Parameter],
+        record: Record,
+        buffers: Sequence[Tensor] = (),
+    ) -> None:
         self.step, self.parameters, self.record = step, list(parameters), record
+        self.buffers = buffers
         self.grads: list[Tensor | None] = []  # shared by all recordings to save memory
         self.recordings: dict[torch.Size, _Recording] = {}
         self._recorded_at: list[int] = []  # the addresses of the parameters
 
     def __call__(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         shape, addresses = inputs[0].shape, [p.data_ptr() for p in self.parameters]
-        if addresses != self._recorded_at:  # something has put other tensors in their place
-            self.recordings.clear()
-            self._recorded_at = addresses
+        if addresses != (self._recorded_at or addresses):
+            raise UserError(
+                "callbacks.cuda_graphs cannot follow what has put other tensors in the place of "
+                "the weights while training: copy into these (weight.data.copy_), or leave it out"
+            )
+        self._recorded_at = addresses
         if shape not in self.recordings:
             self.recordings[shape] = self._recording(inputs)
         recording = self.recordings[shape]
@@ -130,8 +150,11 @@ class RecordedStep:
                     place.copy_(grad)
             outputs.extend([loss.detach(), *rest])
 
+        before = [buffer.clone() for buffer in self.buffers]
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             replay = self.record(run)  # its dropout masks belong to no window
+        for buffer, value in zip(self.buffers, before, strict=True):
+            buffer.copy_(value)
         return _Recording(replay, places, outputs)
 
 

@@ -85,15 +85,44 @@ def test_gradients_are_those_of_the_loss_and_follow_weights_and_inputs(toy):
     assert len(recorded.recordings) == 2
 
 
-def test_other_tensors_in_the_place_of_parameters_are_recorded_anew():
-    recorder, weight = Recorder(), nn.Parameter(torch.ones(3))
-    step = RecordedStep(lambda x: ((weight * x).sum(),), [weight], recorder)
+def test_other_tensors_in_the_place_of_parameters_are_refused():
+    weight = nn.Parameter(torch.ones(3))
+    step = RecordedStep(lambda x: ((weight * x).sum(),), [weight], Recorder())
     x = torch.ones(3)
     for _ in range(2):
         assert float(step(x)[0]) == 3
     weight.data = 5 * weight.data
-    assert float(step(x)[0]) == 15
-    assert recorder.recorded == 2
+    with pytest.raises(UserError, match=r"callbacks\.cuda_graphs cannot follow"):
+        step(x)
+
+
+def test_recording_leaves_buffers_as_they_are():
+    norm = nn.BatchNorm1d(3)
+    recorded = RecordedStep(
+        lambda x: (norm(x).square().sum(),), [*norm.parameters()], Recorder(), [*norm.buffers()]
+    )
+    expected = nn.BatchNorm1d(3)
+    for rows in (4, 4, 6):
+        x = torch.randn(rows, 3)
+        recorded(x)
+        expected(x)
+    for name, buffer in expected.named_buffers():
+        assert torch.equal(norm.get_buffer(name), buffer)
+
+
+def test_a_run_that_ends_with_an_error_keeps_no_graphs(fit):
+    class Fails(CudaGraphs, Recorded):
+        def on_train_batch_end(self, trainer, pl_module, *_) -> None:
+            self.module = pl_module
+            assert pl_module.replayed_step is not None
+            raise RuntimeError("out of patience")
+
+        on_train_start = Recorded.on_train_start
+
+    callback = Fails()
+    with pytest.raises(RuntimeError, match="out of patience"):
+        fit(AtEpoch(1), 1, callback)
+    assert callback.module.replayed_step is None
 
 
 def test_gradients_are_kept_when_others_come(toy):

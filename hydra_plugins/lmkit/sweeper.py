@@ -2,10 +2,11 @@
 
 import sys
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 
 class LmkitSweeper(Sweeper):
@@ -27,6 +28,9 @@ class LmkitSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Takes what `sweep` needs."""
+        # Hydra has resolved ${...} by the sweep's own options: each run is to do so by its own
+        as_written: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
+        self.params, self.parts = as_written["params"], as_written["parts"]
         self.hydra_context, self.config, self.task = hydra_context, config, task_function
 
     def sweep(self, arguments: list[str]) -> None:

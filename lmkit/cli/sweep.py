@@ -34,8 +34,9 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     if changed:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every)), highlight=False)
-    if (sweep.path / "slurm.sh").exists() and (workers := _on_slurm(sweep)):
-        console.print(f"its workers on SLURM: {workers}", highlight=False)
+    if (sweep.path / "slurm.sh").exists():
+        none = f"none; {sweep.path / 'logs'}/job-*.log say why they ended"
+        console.print(f"its workers on SLURM: {_on_slurm(sweep) or none}", highlight=False)
     return all(each.state != "failed" for each in every)
 
 

@@ -14,11 +14,12 @@ from typing import Any, NoReturn
 MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
 ON_THE_CPU = "CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
-MAY_PASS = 74  # exit status where a file server or a disk failed for now: EX_IOERR
+MAY_PASS = 74  # exit status where a server, a disk or a GPU failed or is full for now: EX_IOERR
 _PASSING = frozenset(
     {
         *(errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EHOSTDOWN),
         *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ENOTCONN),
+        *(errno.ENOSPC, errno.EDQUOT),
     }
 )
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -48,6 +49,12 @@ def may_pass(error: BaseException) -> bool:
     """Whether it is that of a file server or a disk, or comes from one: it may be back."""
     origin = _origin(error)
     return isinstance(origin, OSError) and origin.errno in _PASSING
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a disk or a quota is full, or it comes from that."""
+    origin = _origin(error)
+    return isinstance(origin, OSError) and origin.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def is_denied(error: BaseException) -> bool:

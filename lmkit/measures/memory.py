@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import MAY_PASS, UserError
 
 GB = 1e9
 
@@ -45,7 +45,9 @@ def within_gpu_memory(remedy: str) -> Iterator[None]:
     try:
         yield
     except torch.cuda.OutOfMemoryError as error:
-        raise UserError(f"{str(error).partition('. ')[0]}: {remedy}") from error
+        full = UserError(f"{str(error).partition('. ')[0]}: {remedy}")
+        full.exit_status = MAY_PASS  # another process may have it now
+        raise full from error
 
 
 def _free_in_machine(root: Path) -> int:

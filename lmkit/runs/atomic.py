@@ -318,7 +318,7 @@ def _write_and_sync(path: Path, descriptor: int, write: Callable[[BinaryIO], obj
                 os.fsync(descriptor)
     except BaseException as error:
         if raw.failure is not None:
-            raise _cannot_write(path, raw.failure) from error
+            raise _cannot_write(path, raw.failure) from raw.failure
         if isinstance(error, OSError) and error.errno in NO_SPACE:
             raise _cannot_write(path, error) from error
         raise

@@ -162,6 +162,15 @@ def expand(
     return list(lines)
 
 
+def of_some_parts(parts: Sequence[Mapping[str, object]], typed: Sequence[str]) -> dict[str, int]:
+    """The options of the command line that are axes of some parts alone, with the number of these:
+    by `expand`, the others do not take them.
+    """
+    each_has = [set(map(option_of, part)) for part in parts]
+    have = {option: sum(option in has for has in each_has) for option in map(option_of, typed)}
+    return {option: count for option, count in have.items() if 0 < count < len(parts)}
+
+
 def sample(num_points: int, size: int | None, seed: int) -> list[int]:
     """The indices of so many randomly drawn points, in order; equal arguments draw the same.
 

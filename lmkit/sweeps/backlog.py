@@ -11,13 +11,14 @@ import os
 import random
 import threading
 import time
+from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
-from lmkit.errors.user_error import UserError, is_denied, may_pass
+from lmkit.errors.user_error import UserError, is_denied, is_full, may_pass
 from lmkit.runs.holder import Holder, this_process
 from lmkit.runs.lock import Locks
 from lmkit.runs.retention import tidy_all
@@ -26,7 +27,12 @@ from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up to
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
-FAILURES = 2  # in a row, after which this process pauses while others train, each time for longer
+FAILURES = 2  # in a row, after which a slot pauses while others train, each time for longer
+LONGEST_PAUSES_S = (
+    8,
+    256,
+    4096,
+)  # where points may be at fault; where they may not; once one trained
 MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
@@ -55,8 +61,10 @@ class Backlog:
         self._held: list[Waiting] = []  # by other processes, when last seen
         self._num_ended = 0
         self._look_at, self._pause_s = 0.0, LOOK_AGAIN_S
-        # of a node on which nothing runs, such as one with a broken GPU: it leaves points to others
-        self._failures, self._rests_until = 0, 0.0
+        self._has_trained = False  # any of the points, anywhere
+        # by slot, of one where nothing runs, such as a broken GPU: it leaves points to others
+        self._failures: Counter[int] = Counter()
+        self._rests_until: defaultdict[int, float] = defaultdict(float)
 
     def __len__(self) -> int:
         return len(self._free) + len(self._held)
@@ -66,12 +74,13 @@ class Backlog:
         """Whether others train all points that are left."""
         return bool(self._held) and not self._free
 
-    def take(self) -> Waiting | None:
-        """The next point that is due and that nobody trains; None if there is none now.
+    def take(self, slot: int = 0) -> Waiting | None:
+        """The next point that is due and that nobody trains; None if there is none now for this
+        slot.
 
         A point that has finished or was given up meanwhile ends here.
         """
-        if time.monotonic() < self._rests_until:
+        if time.monotonic() < self._rests_until[slot]:
             return None
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
@@ -124,7 +133,7 @@ class Backlog:
         damaged, and for this process alone what it has no right to.
         """
         point, waiting.unread = waiting.point, waiting.unread + 1
-        if may_pass(error) and waiting.unread < MOST_UNREAD:
+        if is_full(error) or (may_pass(error) and waiting.unread < MOST_UNREAD):
             if waiting.unread == 1:
                 self._say(f"{point.label}: {error}; looking again later")
             pause_s = min(LOOK_AGAIN_S * waiting.unread, LOOK_SELDOM_S)
@@ -155,19 +164,26 @@ class Backlog:
         waiting.was_held, waiting.unread = True, 0
         self._held.append(waiting)
 
-    def failed(self, point: Point, failure: Failure) -> None:
+    def failed(
+        self, point: Point, failure: Failure, slot: int = 0, others_here: bool = False
+    ) -> None:
         """Counts a failed attempt; the point comes last again, or is given up.
+
+        Args:
+            slot: which has made the attempt.
+            others_here: whether other slots are training.
 
         Raises: UserError when it cannot be recorded.
         """
         counted = self._sweep.record_failure(point, replace(failure, where=self._me.place))
         self._sweep.release(point)
-        self._failures += 1
-        if self._failures > FAILURES and self._others_train():
-            # points that fail with a message may be at fault themselves
-            rest_s = 2 ** min(self._failures - FAILURES, 3 if failure.repeats else 8)
-            self._rests_until = time.monotonic() + rest_s
-            self._say(f"{self._failures} failed in a row: leaves points to others for {rest_s} s")
+        self._failures[slot] += 1
+        in_a_row = self._failures[slot]
+        if in_a_row > FAILURES and (self._others_train() or (others_here and self._has_trained)):
+            longest_s = LONGEST_PAUSES_S[0 if failure.repeats else 1 + self._has_trained]
+            rest_s = min(2 ** (in_a_row - FAILURES), longest_s)
+            self._rests_until[slot] = time.monotonic() + rest_s
+            self._say(f"{in_a_row} failed in a row: leaves points to others for {rest_s} s")
         if self._sweep.is_given_up(counted):
             self._give_up(point, counted)
             return
@@ -186,9 +202,9 @@ class Backlog:
         self._sweep.release(point)
         self._give_up(point, Failure(reason, [], repeats=True, attempts=0))
 
-    def finished(self, point: Point) -> None:
-        """Ends a point that this process has trained."""
-        self._failures, self._rests_until = 0, 0.0
+    def finished(self, point: Point, slot: int = 0) -> None:
+        """Ends a point that a slot of this process has trained."""
+        self._failures[slot], self._has_trained = 0, True
         tidy_all([(self._sweep.run_folder(point), point.keep)])
         with suppress(OSError):  # its result counts all the same
             self._sweep.forget_failures(point)
@@ -198,6 +214,7 @@ class Backlog:
     def _has_ended(self, waiting: Waiting) -> bool:
         point = waiting.point
         if self._sweep.run_folder(point).finished_within(point.budget):
+            self._has_trained = True
             self._end(point, "finished elsewhere" if waiting.was_held else "")
             return True
         failure = self._sweep.failure(point)

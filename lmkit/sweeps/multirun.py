@@ -21,7 +21,9 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 from hydra_plugins.lmkit import launchers
 from hydra_plugins.lmkit.sweeper import LmkitSweeper
 from lmkit.errors.user_error import UserError, misfit
+from lmkit.presentation.tables import counted
 from lmkit.runs.identity import leaves
+from lmkit.runs.lock import Locks
 from lmkit.runs.quoting import as_value
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -30,6 +32,7 @@ from lmkit.sweeps.axes import GROUP, Line
 from lmkit.sweeps.planning import common_options, plan
 from lmkit.sweeps.points import ConfigReader
 from lmkit.sweeps.processes import TAIL_LINES
+from lmkit.sweeps.slurm import jobs_of
 from lmkit.sweeps.status import Standing, estimate, standings
 
 
@@ -48,6 +51,7 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     console.print(tables.estimate_line(estimate(sweep, every)))
     if config.dry_run:
         return True
+    _require_unused(sweep)
     sweep.save()
     tables.say_command(console, "sweep", "status", str(sweep.path))
     _tidy(sweep, every)
@@ -69,6 +73,29 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
     return all(each.is_finished for each in failed)
 
 
+def _require_unused(sweep: SweepFolder) -> None:
+    """Raises UserError while others work on a sweep of this name with further points: they would
+    train these no more.
+    """
+    now = {point.run for point in sweep.manifest.points}
+    try:
+        before = SweepFolder.find(str(sweep.path), ".")
+    except UserError:  # there is none, or it is damaged
+        return
+    gone = standings(before, [p for p in before.manifest.points if p.run not in now])
+    left = [each for each in gone if each.state not in ("finished", "failed")]
+    if not left:
+        return
+    locks = Locks(sweep.runs_dir)
+    are_held = (locks.is_held(before.run_folder(p).lock) for p in before.manifest.points)
+    if any(are_held) or ((sweep.path / "slurm.sh").exists() and jobs_of(before)):
+        name = sweep.manifest.name
+        raise UserError(
+            f"others train the sweep {name}, with {counted(len(left), 'run')} that this one has "
+            f"not: give this one another sweep.name, or end that one with lmkit sweep stop {name}"
+        )
+
+
 def _tidy(sweep: SweepFolder, every: Sequence[Standing]) -> None:
     tidy_all([(sweep.run_folder(e.point), e.point.keep) for e in every if e.is_finished])
 
@@ -77,7 +104,15 @@ def _lines(sweeper: LmkitSweeper, typed: Sequence[str]) -> list[Line]:
     """The overrides of each run. Raises: UserError for what is wrong with the sweep's own."""
     loader, settings = sweeper.hydra_context.config_loader, sweeper.config.sweep
     _refuse_options_outside_axes(sweeper)
-    every = axes.expand(sweeper.params, sweeper.parts, axes.run_overrides(typed), loader)
+    overrides = axes.run_overrides(typed)
+    every = axes.expand(sweeper.params, sweeper.parts, overrides, loader)
+    for option, count in axes.of_some_parts(sweeper.parts, overrides).items():
+        tables.console().print(
+            f"{option} as typed in {count} of the sweep's {len(sweeper.parts)} parts, those that "
+            f"set it; as it was in the others",
+            highlight=False,
+            markup=False,
+        )
     return [every[i] for i in axes.sample(len(every), settings.sample, settings.sample_seed)]
 
 
@@ -195,7 +230,8 @@ def launch(
     sweep, points = plan(loader, launcher.config, [tuple(line) for line in lines], reader)
     batch = sweep.manifest.points
     sweep.save(adds=follows)
-    given_up = launcher.train(sweep, batch) or {}
+    left = [p for p in batch if not sweep.run_folder(p).finished_within(p.budget)]
+    given_up = (launcher.train(sweep, left) if left else None) or {}
     return [_job(sweep, point, given_up.get(point.run)) for point in points]
 
 

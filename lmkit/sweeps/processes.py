@@ -33,7 +33,7 @@ Environment = Mapping[str, str]  # what a slot adds to its processes' environmen
 @dataclass
 class _Running:
     waiting: Waiting
-    slot: Environment
+    slot: int
     process: subprocess.Popen[bytes]
     log_start: int  # where this attempt begins in the log
 
@@ -105,16 +105,18 @@ class _Processes:
     ) -> None:
         self.sweep = sweep
         self.backlog = Backlog(sweep, points, say)
-        self.free = list(slots)
+        self.slots = slots
+        self.free = list(range(len(slots)))
         self.running: list[_Running] = []
 
     def start(self) -> None:
         """Starts a point in each free slot, as long as there are points to start."""
-        while self.free and (waiting := self.backlog.take()):
-            try:
-                self._spawn(waiting)
-            except (UserError, OSError) as error:
-                self.backlog.given_back(waiting, error)
+        for slot in list(self.free):
+            while slot in self.free and (waiting := self.backlog.take(slot)):
+                try:
+                    self._spawn(waiting, slot)
+                except (UserError, OSError) as error:
+                    self.backlog.given_back(waiting, error)
 
     def collect(self) -> None:
         """Handles the processes that have ended."""
@@ -132,8 +134,7 @@ class _Processes:
         for run in self.running:
             self.sweep.renew(run.waiting.point)
 
-    def _spawn(self, waiting: Waiting) -> None:
-        slot = self.free[0]
+    def _spawn(self, waiting: Waiting, slot: int) -> None:
         started_in = self.sweep.manifest.started_in
         file = self.sweep.log(waiting.point)
         make_folder(file.parent)  # which may have been removed meanwhile
@@ -142,13 +143,14 @@ class _Processes:
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
                 cwd=started_in if os.path.isdir(started_in) else None,  # moved to another machine
-                env=os.environ | dict(slot) | {RUN_EXPECTED: waiting.point.run},
+                env=os.environ | dict(self.slots[slot]) | {RUN_EXPECTED: waiting.point.run},
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # shields it from this terminal's signals
             )
-        self.running.append(_Running(waiting, self.free.pop(0), process, start))
+        self.free.remove(slot)
+        self.running.append(_Running(waiting, slot, process, start))
         waiting.unread = 0
 
     def _ended(self, run: _Running) -> None:
@@ -157,10 +159,10 @@ class _Processes:
         try:
             has_finished = folder.finished_within(point.budget)
         except (UserError, OSError) as error:  # its result is damaged, or cannot be read for now
-            self.backlog.failed(point, Failure(str(error), [], repeats=not may_pass(error)))
+            self._failed(run, Failure(str(error), [], repeats=not may_pass(error)))
             return
         if has_finished:  # perhaps killed just after finishing
-            self.backlog.finished(point)
+            self.backlog.finished(point, run.slot)
         elif status == HELD:
             self.backlog.refused(waiting)  # another process was faster, or has taken the run over
         elif status == NotHereError.exit_status:
@@ -170,7 +172,10 @@ class _Processes:
             lines = tail(self.sweep.log(point), run.log_start)
             repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")
             reason = how_ended(status) if status else without_result(folder)
-            self.backlog.failed(point, Failure(reason, lines, repeats))
+            self._failed(run, Failure(reason, lines, repeats))
+
+    def _failed(self, run: _Running, failure: Failure) -> None:
+        self.backlog.failed(run.waiting.point, failure, run.slot, others_here=bool(self.running))
 
     def end(self, number: int, within_s: float) -> None:
         """Sends a signal to all remaining processes, and kills them if they take too long.

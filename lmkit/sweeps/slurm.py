@@ -8,6 +8,7 @@ stand. The script stays in the sweep's folder, and `sbatch` takes it by hand too
 import hashlib
 import math
 import os
+import re
 import shlex
 import shutil
 import subprocess
@@ -49,6 +50,7 @@ exit $status
 """
 _SET = ("job-name", "array", "chdir", "output")  # by `script`
 _TIMEOUT_S = 60.0
+_NUMBER_OF_GPUS = {"gpus-per-node": r"(?:^|:)(\d+)$", "gres": r"\bgpu(?::[^:,]+)?:(\d+)(?:,|$)"}
 
 
 class Slurm:
@@ -154,13 +156,19 @@ class Slurm:
 def _require_extra(extra: Mapping[str, object] | None, gpus: int) -> None:
     if not isinstance(extra or {}, Mapping):
         raise UserError(f"hydra.launcher.extra must be a mapping like {{qos: long}}, not {extra}")
-    for option in extra or {}:
+    for option, value in (extra or {}).items():
         if option in _SET:
             raise UserError(f"hydra.launcher.extra.{option} cannot be set: lmkit does")
         if not gpus and (option.startswith("gpus") or option in ("gres", "tres-per-task")):
             raise UserError(
                 f"hydra.launcher.extra.{option} goes with hydra.launcher.gpus=1 or more: with "
                 f"gpus=0 runs are on the CPU"
+            )
+        number = re.search(_NUMBER_OF_GPUS.get(option, "$^"), str(value))
+        if number and int(number[1]) != gpus:
+            raise UserError(
+                f"hydra.launcher.extra.{option}={value} differs from hydra.launcher.gpus={gpus}: a "
+                f"job trains as many runs at a time as that says"
             )
 
 

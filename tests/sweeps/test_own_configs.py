@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import SweepFolder
 from tests.forked import typed
 
@@ -48,6 +49,34 @@ def folder(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(dedent(content).lstrip())
     return tmp_path
+
+
+def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder):
+    (folder / "mine/multirun_sweeps/ends.yaml").write_text(
+        "# @package _global_\n"
+        "hydra:\n"
+        "  mode: MULTIRUN\n"
+        "  sweeper:\n"
+        "    params: {experiment: own, max_epochs: '1,2', switch_epoch: '${max_epochs}'}\n"
+        "    parts: [{head/transform: 'doubled,identity', seed: '1,2'}, {head/transform: gss}]\n"
+    )
+    planned = typed(
+        folder, "train", *OWN, "multirun_sweeps=ends", "hydra/launcher=workers", "seed=5"
+    )
+    assert planned.returncode == 0, planned.stderr
+    assert "seed as typed in 1 of the sweep's 2 parts" in planned.stdout
+    points = SweepFolder.find("ends", str(folder / "runs")).manifest.points
+    assert len(points) == 6
+    assert all("switch_epoch=" + r"${max_epochs}" in point.overrides for point in points)
+    line = ("train", *OWN, "multirun_sweeps=ends", "hydra/launcher=workers", "max_epochs=1")
+    assert typed(folder, *line).returncode == 0  # nobody trains what is left out now
+    assert typed(folder, *line[:-1]).returncode == 0
+    sweep = SweepFolder.find("ends", str(folder / "runs"))
+    lock = RunLock(sweep.run_folder(sweep.manifest.points[0]).lock)
+    lock.acquire()
+    refused = typed(folder, *line)
+    assert "others train the sweep ends, with 5 runs that this one has not" in refused.stderr
+    lock.release()
 
 
 @pytest.mark.slow

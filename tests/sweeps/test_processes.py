@@ -326,6 +326,41 @@ def test_where_all_points_crash_they_are_left_to_others(sweep_of, monkeypatch):
     assert points.take() is not None  # nobody else is left
 
 
+def test_a_slot_where_all_points_crash_leaves_them_to_those_that_train(sweep_of, monkeypatch):
+    sweep, said, now_s = sweep_of(*["ok"] * 40), [], 0.0
+    monkeypatch.setattr(backlog, "time", SimpleNamespace(monotonic=lambda: now_s))
+    points = Backlog(sweep, sweep.manifest.points, said.append)
+    points.finished(points.take(0).point, 0)
+    num_failed = 0
+    for _ in range(100):
+        while (bad := points.take(1)) is not None:
+            points.failed(bad.point, Failure("exit status 1", [], repeats=False), 1, True)
+            num_failed += 1
+        points.finished(points.take(0).point, 0)  # its pauses are not the other's
+        now_s += 3600
+        if not len(points):
+            break
+    assert num_failed < now_s / 3600 + 4
+    assert "15 failed in a row: leaves points to others for 4096 s" in said
+
+
+def test_while_a_disk_is_full_points_wait(sweep_of, attempts, monkeypatch):
+    sweep, said, real, left = sweep_of("ok"), [], SweepFolder.claim, [None] * 50
+    monkeypatch.setattr(backlog, "LOOK_AGAIN_S", 0.0)
+
+    def claim(*args):
+        if not left:
+            return real(*args)
+        left.pop()
+        full = OSError(errno.EDQUOT, "Disk quota exceeded")
+        raise UserError("cannot write a claim: Disk quota exceeded") from full
+
+    monkeypatch.setattr(SweepFolder, "claim", claim)
+    assert run_points(sweep, sweep.manifest.points, [{}], said.append) == {}
+    assert states(sweep) == ["finished"]
+    assert sum("Disk quota exceeded" in line for line in said) == 1
+
+
 def test_whoever_waits_asks_for_the_servers_time_once_a_look(sweep_of, monkeypatch, quick):
     """And not once for each point that others hold, of which it reads ten."""
     sweep, asked = sweep_of(*["ok"] * 30), []

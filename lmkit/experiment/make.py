@@ -49,6 +49,8 @@ def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
     except _refusals() as error:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
             raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
+        if isinstance(factory.func, type) and not issubclass(factory.func, kind):
+            raise _wrong_kind(section, option, kind, "is none") from error
         raise misfit(error, factory, option, parts) from error
     if not isinstance(made, kind):
         raise _wrong_kind(section, option, kind, f"makes a {type(made).__name__}")

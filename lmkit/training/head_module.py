@@ -19,7 +19,7 @@ from lmkit.data.datamodule import DataModule
 from lmkit.data.windows import Batch
 from lmkit.errors.user_error import UserError, require_positive
 from lmkit.heads.head import Head
-from lmkit.heads.predictor import Predictor, exact_evaluation
+from lmkit.heads.predictor import Predictor, exact_evaluation, trainable
 from lmkit.measures.perplexity import TokenMean, safe_exp
 from lmkit.runs.metrics import require_metric_name
 from lmkit.training.objective import RegularizedNLL
@@ -83,8 +83,16 @@ class HeadModule(pl.LightningModule, Predictor):
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
+        self.trained = trainable(self).keys()
         parameters = self.named_parameters()
         return make_optimizer(self.make_optimizer, self.head, parameters, self.transform_lr)
+
+    def on_train_epoch_start(self) -> None:
+        if changed := self.trained ^ trainable(self).keys():
+            raise UserError(
+                f"a callback has frozen or freed {min(changed)} in training: averaging needs the "
+                f"same parameters throughout; trunk=fixed trains heads"
+            )
 
     def on_train_start(self) -> None:
         self.bad_window = torch.full((), -1, device=self.device)

@@ -34,9 +34,9 @@ def load_evaluated_weights(module: nn.Module, checkpoint: Mapping[str, Any]) -> 
     """
     module.load_state_dict(checkpoint["state_dict"])
     averages = checkpoint["callbacks"][STATE_KEY]["averages"]
-    if averages:
-        for name, parameter in trainable(module).items():
-            parameter.copy_(averages[name])
+    parameters = dict(module.named_parameters())
+    for name, average in averages.items():  # a callback may have frozen the others
+        parameters[name].copy_(average)
     return bool(averages)
 
 

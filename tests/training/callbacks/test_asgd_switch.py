@@ -3,8 +3,10 @@
 import math
 
 import pytest
+import pytorch_lightning as pl
 import torch
 
+from lmkit.errors.user_error import UserError
 from lmkit.measures.perplexity import mean_nll
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, AsgdSwitch, load_evaluated_weights
 from lmkit.training.checkpoint_files import load_checkpoint
@@ -98,6 +100,30 @@ def test_a_checkpoint_holds_raw_weights_and_the_averages_beside_them(run, make_m
     model = make_model()
     assert load_evaluated_weights(model, checkpoint) is True
     assert same(weights(model), run.switch.averages)
+
+
+def test_what_a_callback_had_frozen_is_loaded_as_it_was(fit, make_model):
+    class Frozen(pl.Callback):
+        def setup(self, trainer, pl_module, stage) -> None:
+            pl_module.trunk.embedding_weight.requires_grad_(False)
+
+    run, model = fit(AtEpoch(1), 2, Frozen()), make_model()
+    assert load_evaluated_weights(model, load_checkpoint(run.checkpoint)) is True
+    assert torch.equal(model.trunk.embedding_weight, run.model.trunk.embedding_weight)
+
+
+@pytest.mark.parametrize("frozen", [True, False])
+def test_what_is_trained_stays_so(fit, frozen):
+    class Changing(pl.Callback):
+        def setup(self, trainer, pl_module, stage) -> None:
+            pl_module.head.decoder_bias.requires_grad_(not frozen)
+
+        def on_train_epoch_start(self, trainer, pl_module) -> None:
+            if trainer.current_epoch == 1:
+                pl_module.head.decoder_bias.requires_grad_(frozen)
+
+    with pytest.raises(UserError, match=r"frozen or freed head\.decoder_bias in training"):
+        fit(AtEpoch(1), 2, Changing())
 
 
 @pytest.mark.parametrize("epochs", [1, 2])

@@ -306,7 +306,7 @@ def test_threads_wait_in_a_loop_for_a_while_unless_told_otherwise(
 
 @pytest.mark.parametrize(
     ("output", "status", "error"),
-    [("&-", 0, ""), ("/dev/full", 1, "error: a file, or the output: No space")],
+    [("&-", 0, ""), ("/dev/full", 74, "error: a file, or the output: No space")],
 )
 def test_output_that_cannot_be_written_ends_in_a_line(output, status, error):
     line = f"exec {sys.executable} -m lmkit train --help >{output}"

@@ -15,7 +15,7 @@ from lmkit.analyses.base import Analysis, StoredRecord, measured
 from lmkit.errors.user_error import UserError, did_you_mean, first_reason
 from lmkit.presentation.figures import house_style, legend_below
 from lmkit.presentation.styled import told_apart
-from lmkit.presentation.tables import counted, decimal
+from lmkit.presentation.tables import counted, decimal, joined
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
 from lmkit.results.against import against_baseline, points
@@ -24,7 +24,12 @@ from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
 from lmkit.runs.folder import RunFolder
 
-_MAY_DIFFER = {"device_kind": "device", "threads": "threads"}  # beside the seed, within a group
+_MAY_DIFFER = {  # beside the seed, within a group
+    "device_kind": "device",
+    "threads": "threads",
+    "code.torch": "PyTorch",
+    "code.sha256": "code",
+}
 _CODE = {
     "code.dirty": "a working tree with changes that no commit has",
     "code.has_changed": "code that has changed since",
@@ -216,7 +221,7 @@ def _setting(
     lead = f"{count}; a group's runs differ only in their seed"
     by_group = runs.groupby("group")
     mixed = [name for of, name in _MAY_DIFFER.items() if (by_group[of].nunique() > 1).any()]
-    lead += f", some also in {' and '.join(mixed)}." if mixed else "."
+    lead += f", some also in {joined(mixed)}." if mixed else "."
     first = runs.iloc[0]  # of a fixed trunk's contexts, the tokenizer is that of their text
     if {first.get("data.tokenizer"), first.get("data.text.tokenizer")} & {"bpe", "hf"}:
         lead += " Perplexities are per subword."

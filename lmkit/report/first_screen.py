@@ -23,7 +23,8 @@ RULE = (
 _CELLS = (
     "A cell has the difference of the means over seeds from the baseline's test perplexity, "
     "Welch's 95 % interval and the same difference on valid; ± is the standard deviation over "
-    f"seeds. *: Holm's p (of Welch's, over this table) is below {LEVEL:g}."
+    f"seeds. *: Holm's p (of Welch's, over this table) is below {LEVEL:g}. It does not know that "
+    "the same seeds chose a rate, or the best of a grid: a test needs fresh seeds."
 )
 RULE_OF_R = (
     "r is Pearson's of log Press rank and test perplexity: a point is a head of that setting, as "
@@ -41,7 +42,11 @@ def sentences(rows: pd.DataFrame) -> list[tuple[str, str]]:
 def heads_by_settings(rows: pd.DataFrame) -> PageTable:
     """The table of the first screen; its CSV has a row a head of a setting, with all digits."""
     has_baseline = set(rows.loc[rows["is_baseline"], "setting"])
-    cells = [_cell(row, row["setting"] in has_baseline) for _, row in rows.iterrows()]
+    otherwise = _trained_otherwise(rows)
+    cells = [
+        _cell(row, row["setting"] in has_baseline, is_otherwise)
+        for (_, row), is_otherwise in zip(rows.iterrows(), otherwise, strict=True)
+    ]
     shown = rows.assign(cell=cells)
     titles = list(dict.fromkeys(of["setting_title"].iloc[0] for of in _settings(rows)))
     text = shown.pivot(index="head_label", columns="setting_title", values="cell")
@@ -104,11 +109,16 @@ def rank_and_perplexity(rows: pd.DataFrame) -> PageFigure | None:
 
 
 def _trained_otherwise(rows: pd.DataFrame) -> pd.Series:
-    """Whether a head is not compared with the baseline that stands in its setting."""
+    """Whether a head is not compared with the baseline that stands in its setting; without one, or
+    of variants of one head, whether it was not trained as most are.
+    """
+    of_setting = rows.groupby("setting")
+    most = of_setting["training"].transform(lambda numbers: numbers.mode().iloc[0])
     if "difference" not in rows:  # variants of one head
-        return pd.Series(False, rows.index)
-    has_baseline = rows.groupby("setting")["is_baseline"].transform("any")
-    return has_baseline & ~rows["is_baseline"] & (rows["difference"].isna() | rows["apart"])
+        return rows["training"] != most
+    has_baseline = of_setting["is_baseline"].transform("any")
+    apart = ~rows["is_baseline"] & (rows["difference"].isna() | rows["apart"])
+    return apart.where(has_baseline, rows["training"] != most)
 
 
 def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -121,9 +131,9 @@ def _mark(row: pd.Series) -> str:
     return "†" * bool(row["differs"]) + APART * bool(row["apart"])
 
 
-def _cell(row: pd.Series, has_baseline: bool) -> str:
+def _cell(row: pd.Series, has_baseline: bool, is_trained_otherwise: bool) -> str:
     seeds = f"{row['seeds']} seeds" if row["seeds"] > 1 else "one seed"
-    if row["is_baseline"] or not has_baseline:
+    if row["is_baseline"] or not (has_baseline or is_trained_otherwise):
         own = plus_minus(row["test_ppl"], row["test_ppl_sd"])
         return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
@@ -140,7 +150,7 @@ def _said(of: pd.DataFrame) -> str:
     """`MoS (−0.81) does better than Softmax (21.33), and SS cannot be told from it.`"""
     base = of[of["is_baseline"]]
     if base.empty:
-        best = of.sort_values("test_ppl").iloc[0]
+        best = of[~_trained_otherwise(of)].sort_values("test_ppl").iloc[0]
         at = decimal(best["test_ppl"], 2)
         return f"No run of the baseline's head counts; {best['head_label']} is lowest, at {at}."
     lowest = base.sort_values("valid_ppl").iloc[0]  # with which the others are compared
@@ -156,7 +166,9 @@ def _said(of: pd.DataFrame) -> str:
             clauses.append(f"{joined(heads)} {'does' if len(heads) == 1 else 'do'} {verdict}")
     if clauses:
         clauses[0] += f" than {name}"
-    undecided = of.loc[of["verdict"] == "open", "head_label"].to_list()
+    undecided = [
+        row["head_label"] + _mark(row) for _, row in of[of["verdict"] == "open"].iterrows()
+    ]
     if undecided:
         than = "it" if clauses else name
         clauses.append(f"{joined(undecided)} cannot be told from {than}")

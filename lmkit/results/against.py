@@ -24,9 +24,9 @@ def against_baseline(runs: pd.DataFrame) -> pd.DataFrame:
         the test perplexities with `low, high, p_welch, p_student`, `p_holm` over all rows, and
         `verdict` ("better", "worse", "open"; "" without a test); `valid_difference`;
         `baseline`, the group that a head is compared with, its `baseline_ppl` on test, its
-        `baseline_seeds`, and whether
-        it stands `apart`, in none of the rows; and `differs`: the options beside head and rate in
-        which the two differ. Heads of another budget, or finetuned, have no difference.
+        `baseline_seeds`, and whether it stands `apart`, in none of the rows; `differs`: the options
+        beside head and rate in which the two differ; and `training`, a number for all options
+        beside head and rate. Heads of another budget, or finetuned, have no difference.
     """
     chosen, best = heads(runs), best_rate(runs)
     varied = _varied(chosen, head_options(runs))
@@ -63,7 +63,7 @@ def _varied(chosen: pd.DataFrame, of_head: list[str]) -> list[str]:
 
 def _means(members: pd.DataFrame, contexts: int | None) -> dict[str, object]:
     names = ["setting", "setting_title", "head", "head_label", "label", "place", "is_baseline"]
-    row: dict[str, object] = dict(members.iloc[0][names])
+    row: dict[str, object] = dict(members.iloc[0][[*names, "training"]])
     row |= {"seeds": len(members), "contexts": contexts}
     for column in ("train_ppl", "valid_ppl", "test_ppl"):
         values = members[column].astype(float)

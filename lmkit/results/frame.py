@@ -38,8 +38,10 @@ from lmkit.runs.folder import FinishedRun, RunFolder, read_finished, standing
 from lmkit.runs.identity import PATIENCE, leaves
 from lmkit.runs.metrics import MetricsFile, epochs_done, merged
 from lmkit.runs.names import FINETUNE, RunNames
+from lmkit.runs.result import Budget
 from lmkit.runs.selection import select_folders
 from lmkit.runs.source import option_defaults
+from lmkit.runs.train_log import has_diverged
 
 # columns of whole numbers of which some are missing lie one by one, and these are many
 warnings.filterwarnings("ignore", category=pd.errors.PerformanceWarning, module=r"lmkit\.")
@@ -181,6 +183,10 @@ def _row(folder: RunFolder) -> Row | None:
             return None
         if state == "finished":
             return row | {"reason": None} | _finished(read_finished(folder))
+        if state == "unfinished" and has_diverged(folder.log):
+            config = folder.read_config()
+            budget = Budget.of(config)._asdict() | _stopping(config)
+            return row | {"state": "failed"} | _under_way(folder) | budget
         return row | {"state": state} | _under_way(folder)
     except (UserError, PermissionError) as error:
         reason = str(error).replace(f"{folder.path}/", "")
@@ -208,7 +214,7 @@ def _finished(run: FinishedRun) -> Row:
     row |= ranks_of(spectrum)
     row |= flat(result.cost, "cost.")
     row |= _of_settings(run.settings)
-    row |= {"stopping._target_": _mapping(config.get("stopping")).get("_target_", PATIENCE)}
+    row |= _stopping(config)
     row |= flat(_mapping(config.get("data")), "data.")
     row[_STORED], damaged = analyses_in(run.folder)
     unread += [f"{file}: {why}" for file, why in damaged.items()]
@@ -263,6 +269,10 @@ def _under_way(folder: RunFolder) -> Row:
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
         **_of_settings(known.settings),
     }
+
+
+def _stopping(config: Mapping[str, Any]) -> Row:
+    return {"stopping._target_": _mapping(config.get("stopping")).get("_target_", PATIENCE)}
 
 
 def _of_settings(settings: Mapping[str, Any]) -> Row:
@@ -333,7 +343,7 @@ def judged(table: pd.DataFrame) -> pd.DataFrame:
     usual = known.groupby(alike, dropna=False)["test_ppl"].transform("median")
     far = known["test_ppl"] > _FAILED * usual
     for rows, reason in (
-        (missing, "it diverged: a perplexity is not finite"),
+        (missing, "it diverged: a loss or a perplexity is not finite"),
         (far, "its test perplexity is more than twice the median of its peers"),
     ):
         of_these = finished.to_numpy(copy=True)  # by position: copies of a run have its name

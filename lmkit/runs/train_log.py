@@ -1,5 +1,6 @@
 """`train.log`: what happened to a run, in lines for people, one attempt after another."""
 
+import re
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -8,6 +9,17 @@ from pathlib import Path
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import Appender, replace_to_append
+
+_DIVERGED = re.compile(r"  stopped at step \d+: .* is not finite")  # as `HeadModule` says
+
+
+def has_diverged(log: Path) -> bool:
+    """Whether the last attempt at a run ended with a loss or a weight that was not finite."""
+    try:
+        lines = log.read_text("utf-8", "replace").splitlines()
+    except OSError:
+        return False
+    return bool(lines) and _DIVERGED.search(lines[-1]) is not None
 
 
 class TrainLog:

@@ -295,6 +295,10 @@ def test_heads_of_a_setting_without_the_baseline_have_their_own_perplexities(tmp
     assert "No run of the baseline's head counts; GSS is lowest, at 57.15." in unescape(html)
     assert "57.15 ± 0.05\n3 seeds\nvalid 59.15" in cells(html)["GSS"]
     assert "other training" not in html
+    make_run(tmp_path / "runs", 1, 50.0, mixture="softmaxes", options={"max_epochs": 900})
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert "No run of the baseline's head counts; GSS is lowest, at 57.15." in unescape(html)
+    assert "(50.00)†\nother training, one seed" in cells(html)["MoS"]
 
 
 def test_a_setting_of_one_head_has_its_section_beside_settings_that_compare(

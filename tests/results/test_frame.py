@@ -83,12 +83,18 @@ def _with_test_ppl(run: Path, ppl: float) -> None:
     change(run, "result.json", lambda c: c["metrics"].update(test_ppl=ppl))
 
 
+def _diverges(run: Path) -> None:
+    (run / "result.json").unlink()
+    (run / "train.log").write_text("2026-11-30 16:50:11  stopped at step 2: a loss is not finite\n")
+
+
 @pytest.mark.parametrize(
     ("break_it", "state", "reason"),
     [
         (lambda run: (run / "result.json").write_text("{"), "damaged", "result.json is damaged"),
         (lambda run: (run / "result.json").unlink(), "unfinished", None),
         (lambda run: _with_test_ppl(run, math.nan), "failed", "it diverged"),
+        (lambda run: _diverges(run), "failed", "it diverged"),
         (lambda run: _with_test_ppl(run, 115.0), "failed", "more than twice the median"),
         (lambda run: _with_test_ppl(run, 113.0), "finished", None),
     ],

@@ -228,6 +228,7 @@ def make_run() -> Callable[..., Path]:
         name: str = "penn_small",
         train_tokens: int | None = None,
         trunk: str = "AWD-LSTM",
+        valid: float | None = None,
     ) -> Path:
         its_mixture, its_transform = MIXTURES[mixture], TRANSFORMS[transform]
         trigger_name, suffix = TRIGGERS[trigger]
@@ -259,7 +260,7 @@ def make_run() -> Callable[..., Path]:
             lines.append(f"{10 * epoch},{epoch},{ppl / epoch},{ppl + 2},{ppl + 3},0.0,")
         lines.append(f"31,3,,,,,{ppl}")
         folder.metrics.write_text("\n".join(lines) + "\n")
-        metrics = {"train_ppl": ppl - 20, "valid_ppl": ppl + 2, "test_ppl": ppl}
+        metrics = {"train_ppl": ppl - 20, "valid_ppl": valid or ppl + 2, "test_ppl": ppl}
         metrics |= {"test_tokens": sizes[1], "best_epoch": 2, "switched_after": 1}
         metrics["test_spectrum"] = measures
         parameters = 21504560 if mixture == "softmaxes" else 24221600

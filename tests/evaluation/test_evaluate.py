@@ -5,8 +5,12 @@ from collections.abc import Callable
 import pytest
 import torch
 
+from lmkit.data.windows import EvalWindows
+from lmkit.evaluation import dynamic
+from lmkit.evaluation.dynamic import gradient_statistics
+from lmkit.experiment.load import load_run
 from lmkit.runs.checksums import parse_json
-from lmkit.training.checkpoint_files import write_tensors
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 
 DYNAMIC = ("method=dynamic", "method.batch_size=20", "method.lr_grid=[0.0,1e-3]")
 DYNAMIC += ("method.decay_grid=[0.0,0.01]",)
@@ -94,3 +98,34 @@ def test_what_is_more_than_there_is_gets_refused(toy_copy, refused):
     assert "search_tokens=400 is more than the 399 predicted tokens" in error
     error = refused(*line, "method=dynamic", "method.batch_size=5000")
     assert "too short for 5000 columns; choose a smaller method." in error
+
+
+def test_statistics_are_of_training_and_both_conventions_mean_the_same(toy_copy, evaluated):
+    rates = {"lr": 0.01, "decay": 0.02, "epsilon": 0.001}
+    typed = [f"method.{name}={value}" for name, value in rates.items()]
+    code = evaluated(*DYNAMIC, "method.convention=code", *typed)["ppl"]
+    (file,) = toy_copy.analysis.glob("gradients_*.pt")
+    run, kept = load_run(toy_copy.path, "best", None, None), torch.load(file, weights_only=True)
+    found = gradient_statistics(run.model, EvalWindows(run.data.corpus.columns("train", 20), 5))
+    for name, rms in found.rms.items():
+        torch.testing.assert_close(kept["rms"][name], rms)
+    root = found.num_batches**0.5
+    by = {"lr": root, "decay": len(found.rms), "epsilon": root}
+    paper = [f"method.{name}={value / by[name]!r}" for name, value in rates.items()]
+    assert evaluated(*DYNAMIC, *paper)["ppl"] == pytest.approx(code, rel=1e-6)
+
+
+def test_other_weights_and_windows_have_statistics_of_their_own(toy_copy, evaluated):
+    content = load_checkpoint(toy_copy.last)
+    content["callbacks"]["AsgdSwitch"]["averages"]["head.decoder_bias"][0] += 1
+    write_tensors(toy_copy.last, content)
+    for more in ((), ("checkpoint=last",), ("method.length=7",)):
+        evaluated(*DYNAMIC, *more)
+    assert len(list(toy_copy.analysis.glob("gradients_*.pt"))) == 3
+
+
+def test_a_point_that_diverges_early_leaves_the_next_the_whole_text(evaluated, monkeypatch):
+    monkeypatch.setattr(dynamic, "_CHECKED", 1)
+    grids = ("method.lr_grid=[1e30,0.0]", "method.decay_grid=[0.0]")
+    found = evaluated(*DYNAMIC[:2], *grids, "split=valid", "search=true")
+    assert [each["ppl"] for each in found["search_points"]] == pytest.approx([found["ppl"]])

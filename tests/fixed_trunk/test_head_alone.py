@@ -26,6 +26,7 @@ from lmkit.experiment.run import run
 from lmkit.fixed_trunk import cache, composition
 from lmkit.fixed_trunk.corpus import ContextsOfRun
 from lmkit.fixed_trunk.start import start_as
+from lmkit.fixed_trunk.trunk import FixedTrunk
 from lmkit.heads.head import Head, HeadParts
 from lmkit.heads.mixtape import Mixtape
 from lmkit.heads.mixtures import HiddenLayer, SingleContext
@@ -95,6 +96,13 @@ def test_training_equals_that_of_the_whole_model_with_a_frozen_trunk(trunk_run, 
     for name, weight in alone.head.state_dict().items():
         torch.testing.assert_close(weight, head_of_whole.state_dict()[name], rtol=1e-6, atol=1e-6)
     assert (alone.head.decoder_weight - start).abs().max() > 0.1
+
+
+def test_the_trunks_dropout_is_of_its_contexts():
+    trunk = FixedTrunk(7, emb_dim=4, out_dim=4, output_dropout=0.5).train()
+    output = trunk(torch.ones(5, 3, 4), [])
+    assert set(output.dropped_TBD.unique().tolist()) == {0.0, 2.0}
+    assert (output.raw_TBD == 1).all()
 
 
 def test_a_run_that_goes_on_ends_with_the_bits_of_one_never_stopped(train_head, tmp_path):

@@ -355,3 +355,11 @@ def test_a_transform_may_look_at_a_whole_row():
         return torch.logsumexp(log_prior_NK[..., None] + scores.log_softmax(-1), 1)
 
     assert_formula(head, make_batch(head, T, B), log_probs)
+
+
+def test_transformed_logits_are_those_of_the_one_context():
+    head = make_head("contexts", "gss")
+    hidden_TBD, _ = make_batch(head)
+    context_NE = head.mixture(hidden_TBD).context_NKE[:, 0]
+    expected = head.transform(context_NE @ head.decoder_weight.T + head.decoder_bias)
+    torch.testing.assert_close(head.transformed_logits(hidden_TBD), expected)

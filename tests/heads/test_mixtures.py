@@ -5,9 +5,13 @@ Shapes: T window length, B batch, D trunk output, E embedding, K components.
 
 import math
 
+import pytest
 import torch
 
+from lmkit.heads.direct_output import DirectOutputConnection
+from lmkit.heads.mixtape import MixtapeLatents
 from lmkit.heads.mixtures import HiddenLayer, MixtureOfSoftmaxes
+from tests.heads.conftest import EXPERTS, SIZES
 
 T, B, D, E, K = 5, 4, 7, 6, 3
 
@@ -44,6 +48,24 @@ def test_latent_dropouts_mask_is_shared_over_time_and_nothing_else():
     spread = one_step.mean(1).var() / (p * (1 - p) / (K * E))
     assert 0.7 < spread < 1.3
     assert 0.4 < one_step.mean(0).var() / (p * (1 - p) / batch) < 2.1
+
+
+@pytest.mark.parametrize(
+    "latents",
+    [
+        lambda: MixtapeLatents(D, E, 4, 3, 0.5).train()(torch.randn(7, 30, D)).latent_NKE,
+        lambda: (
+            DirectOutputConnection(**SIZES, experts=EXPERTS, latent_dropout=0.5, balance_weight=0.0)
+            .train()(torch.randn(7, 30, SIZES["emb_dim"] + SIZES["out_dim"]))
+            .context_NKE
+        ),
+    ],
+    ids=["Mixtape", "DOC"],
+)
+def test_latents_of_others_have_a_mask_that_is_shared_over_time_too(latents):
+    dropped = (latents() == 0).view(7, 30, -1)
+    assert 0.4 < dropped.double().mean() < 0.6
+    assert torch.equal(dropped, dropped[:1].expand_as(dropped))
 
 
 def test_dropout_of_a_hidden_layer_is_locked_over_the_window():

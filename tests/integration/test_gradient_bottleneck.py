@@ -6,6 +6,7 @@ import pytest
 import torch
 
 from lmkit.experiment.load import load_run
+from lmkit.measures import contexts, gradient_share
 from lmkit.measures.gradient_share import logit_gradients, model_bottleneck
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -46,7 +47,7 @@ def test_logit_gradients_are_those_of_the_loss(folder):
     torch.testing.assert_close(found, by_weight, rtol=1e-4, atol=1e-4)
 
 
-def test_the_share_is_that_of_the_projection(folder):
+def test_the_share_is_that_of_the_projection(folder, monkeypatch):
     loaded = load_run(folder.path, "best", None, None)
     model = loaded.model.eval()
     found = model_bottleneck(model, loaded.data.eval_batches("valid"), 100)
@@ -68,6 +69,10 @@ def test_the_share_is_that_of_the_projection(folder):
     assert (found.num_components, found.decoder_rank, found.num_words) == (3, 12, 200)
     assert (found.update_contexts, found.update_bound) == (100, None)
     assert 0 < found.update_rank <= 100
+    monkeypatch.setattr(gradient_share, "UPDATE_CONTEXTS", 30)
+    monkeypatch.setattr(contexts, "BLOCK_MB", 0.05)  # blocks of 21
+    first = model_bottleneck(model, loaded.data.eval_batches("valid"), 100)
+    assert (first.update_contexts, first.num_contexts) == (30, 100)
 
 
 def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):

@@ -6,6 +6,7 @@ import torch
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.definition import define
 from lmkit.experiment.load import load_run
+from lmkit.heads.predictor import exact_evaluation
 from lmkit.measures.perplexity import mean_nll
 from lmkit.spectra.measures import press_rank, press_tolerance
 from lmkit.training.trainer import Trainer
@@ -33,6 +34,18 @@ def test_evaluation_is_float32_even_inside_autocast(loaded):
     alone = mean_nll(model, windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert mean_nll(model, windows) == alone
+
+
+@pytest.mark.parametrize("of", [torch.backends.cuda.matmul, torch.backends.cudnn])
+def test_evaluation_is_without_tf32(loaded, of):
+    before = of.allow_tf32
+    try:
+        of.allow_tf32 = True
+        with exact_evaluation(loaded.model):
+            assert not of.allow_tf32
+        assert of.allow_tf32
+    finally:
+        of.allow_tf32 = before
 
 
 def test_training_uses_tf32_only_where_it_is_asked_for(monkeypatch):

@@ -59,7 +59,17 @@ def test_the_weights_that_count_are_measured(gss):
     assert (raw - stored).abs().max() > 1e-3
 
 
-def test_transformed_logits_are_measured_at_the_end(gss, trained_runs):
+def test_raw_weights_are_measured_where_they_are_asked_for(tmp_path):
+    measured = ("callbacks.spectrum.weights=raw", "callbacks.spectrum.every=4")
+    run = trained(tmp_path, *OPTIONS, *measured, "callbacks.spectrum.contexts=150")
+    stored = read_spectrum(epoch_spectrum(run, 4, "valid", "log_probs")).singular_values_S
+    last = load_run(run.path, "last", None, None)
+    last.model.load_state_dict(load_checkpoint(run.last)["state_dict"])
+    found = model_spectrum(last.model, last.data.eval_batches("valid"), 150).singular_values
+    torch.testing.assert_close(found, torch.from_numpy(stored), rtol=1e-6, atol=1e-6)
+
+
+def test_transformed_logits_are_stored_at_the_end(gss, trained_runs):
     stored = read_spectrum(final_spectrum(gss, "transformed_logits"))
     assert stored.measures["num_contexts"] == 150
     loaded = load_run(gss.path, "best", None, None)

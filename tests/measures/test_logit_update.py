@@ -34,6 +34,7 @@ def heads() -> dict[str, Head]:
     doc = DirectOutputConnection(**layers, experts=[1, 2], latent_dropout=0.0, balance_weight=0.0)
     return {
         "softmax": made(Head, none, Identity()),
+        "low rank": made(Head, none, Identity(), decoder_rank=1),
         "moc": made(Head, MixtureOfContexts(num_experts=3, **sizes), Identity()),
         "mos": made(Head, MixtureOfSoftmaxes(num_experts=3, **sizes), Identity()),
         "gss": made(Head, none, GeneralizedSigSoftmax(1.0, 3.0)),
@@ -76,8 +77,9 @@ def test_the_update_is_that_of_a_small_step(name):
     assert (found.update_contexts, 0 < found.update_cosine < 1) == (N, True)
     sigma = torch.linalg.svdvals(update)
     assert found.update_rank == int((sigma > 1e-6 * sigma[0]).sum())
-    if name in ("softmax", "moc"):
-        assert found.update_rank == found.update_bound == 2 * D + 2
+    bounds = {"softmax": 2 * D + 2, "moc": 2 * D + 2, "low rank": 2 + 2}
+    if name in bounds:
+        assert found.update_rank == found.update_bound == bounds[name]
     else:
         assert found.update_bound is None
         assert found.update_rank > 2 * D + 2

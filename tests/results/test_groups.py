@@ -308,3 +308,29 @@ def test_what_seeds_measured_differently_has_no_mean(how):
     assert measured_alike(runs)[ppl].tolist() == pytest.approx(
         [math.nan] * 2 + [0.2, 0.4], nan_ok=True
     )
+
+
+def test_whatever_is_chosen_is_chosen_on_valid(tmp_path, make_run):
+    """A rate, a variant of a head, how it was trained, and the baseline of the others."""
+
+    def chosen(name: str, *of_each: dict, **how) -> pd.DataFrame:
+        for number, options in enumerate(of_each):  # the last is best on valid, and worst on test
+            for seed in (1, 2):
+                ppls = {"ppl": 57 + number + seed / 10, "valid": 61 - number + seed / 10}
+                make_run(tmp_path / name, seed, options=options, **ppls, **how)
+        return grouped(results(str(tmp_path / name)))[0]
+
+    rates = chosen("rates", {"optimizer.lr": 5}, {"optimizer.lr": 10})
+    assert set(best_rate(rates)["optimizer.lr"]) == {10}
+    grid = chosen("grid", *({"head.transform.c": c} for c in range(1, 6)), transform="gss")
+    assert set(heads(grid)["head.transform.c"]) == {5}
+    training = chosen("training", {"trunk.input_dropout": 0.1}, {"trunk.input_dropout": 0.2})
+    assert set(heads(training)["trunk.input_dropout"]) == {0.2}
+    tied = ({"head.tie_weights": True}, {"head.tie_weights": False})
+    for seed in (1, 2):
+        make_run(tmp_path / "tied", seed, 56.0 + seed / 10, transform="gss", valid=50.0)
+    against = against_baseline(chosen("tied", *tied))
+    (gss,) = against[~against["is_baseline"]].to_dict("records")
+    assert gss["baseline_ppl"] == pytest.approx(58.15)
+    assert gss["difference"] == pytest.approx(56.15 - 58.15)
+    assert gss["valid_difference"] == pytest.approx(50 - 60.15)

@@ -119,6 +119,11 @@ def test_over_texts_is_the_interval_of_the_mean_of_what_is_independent(alike):
     assert found == pytest.approx(expected, abs=0.1 * half)
 
 
+def test_a_short_last_block_counts_by_its_tokens():
+    found = over_texts(np.r_[np.zeros(3000), 1.0], np.zeros(3001))
+    assert found.high == pytest.approx(math.expm1(3 / 1003))  # drawn three times with one whole
+
+
 def test_equal_differences_are_certain_and_seeds_are_averaged():
     b_N = np.random.default_rng(4).exponential(3.0, 3_500)
     a_SN = np.stack([b_N + 0.05, b_N - 0.01])

@@ -3,7 +3,6 @@ import torch
 
 from lmkit.errors.user_error import UserError
 from lmkit.spectra.factors import factor_values
-from lmkit.spectra.measures import RESOLUTION
 
 E, V = 12, 70
 
@@ -26,7 +25,7 @@ def test_equals_a_dense_svd(num_contexts) -> None:
     values = factor_values(blocks, weight_VE, bias_V)
     expected = torch.linalg.svdvals(log_probs_NV)
     assert len(values) == min(num_contexts, V)
-    assert float((values - expected).abs().max()) <= RESOLUTION["factors"] * float(expected[0])
+    assert float((values - expected).abs().max()) <= 1e-13 * float(expected[0])
 
 
 def test_what_is_not_finite_is_refused() -> None:

@@ -5,10 +5,12 @@ import pytest
 import torch
 
 from lmkit.errors.user_error import UserError
+from lmkit.spectra.cosine import CosineAccumulator
 from lmkit.spectra.measures import (
     effective_rank,
     entropy_rank,
     measure,
+    numbers,
     participation_ratio,
     press_rank,
     stable_rank,
@@ -24,6 +26,9 @@ def test_a_resolved_spectrum_has_every_measure() -> None:
     assert measures.unresolved == {}
     assert measures.press_rank == 3
     assert measures.stable_rank == pytest.approx(21 / 16)
+    assert measures.participation_ratio == pytest.approx(21**2 / (4**4 + 2**4 + 1))
+    assert numbers(measures)["participation_ratio"] == measures.participation_ratio
+    assert numbers(measures)["entropy_rank"] == measures.entropy_rank
     assert measures.effective_rank == {"0.001": 3, "0.0001": 3, "1e-05": 3}
     assert (measures.num_contexts, measures.num_columns) == (50, 3)
     assert (measures.source_dtype, measures.method) == ("float32", "gram")
@@ -84,3 +89,9 @@ def test_soft_ranks_by_hand() -> None:
     assert participation_ratio(values) == pytest.approx(25 / 17)
     entropy = -(2 / 3 * math.log(2 / 3) + 1 / 3 * math.log(1 / 3))
     assert entropy_rank(values) == pytest.approx(math.exp(entropy))
+
+
+def test_a_vector_of_zeros_is_at_right_angles_to_all() -> None:
+    gathered = CosineAccumulator()
+    gathered.add(torch.tensor([[1.0, 0.0], [2.0, 0.0], [0.0, 0.0]]))
+    assert gathered.mean() == pytest.approx(1 / 3)

@@ -14,6 +14,7 @@ from lmkit.heads.predictor import to_device
 from lmkit.heads.transforms import Identity
 from lmkit.measures.perplexity import mean_nll
 from lmkit.training.language_model import LanguageModel
+from lmkit.training.objective import RegularizedNLL
 from lmkit.training.trainer import Trainer
 from lmkit.trunk.awd_lstm import AWDLSTM
 from tests.language_models import language_model, tied_head
@@ -104,3 +105,33 @@ def test_on_a_gpu_a_window_makes_the_host_wait_for_nothing(model, data):
         finally:
             torch.cuda.set_sync_debug_mode("default")
     assert len(windows) > 1
+
+
+def test_the_loss_is_nll_and_what_regularises_each_of_its_own_tensor():
+    sizes = {"emb_dim": 4, "hidden_dim": 5, "out_dim": 4, "num_layers": 1}
+    trunk = AWDLSTM(num_words=V, **sizes, output_dropout=0.5)
+    head = tied_head(trunk, SingleContext(4), Identity())
+    head.penalty, outputs = lambda hidden_TBD: 7.0, []
+    trunk.register_forward_hook(lambda *of: outputs.append(of[2]))
+    model = language_model(trunk, head, objective=RegularizedNLL(2.0, 3.0))
+    words, state = torch.randint(V, (9, 2)), trunk.initial_state(2)
+    loss, nll, *_ = model.step(words[:-1], words[1:], *(x for layer in state for x in layer))
+    (out,) = outputs
+    ar, tar = out.dropped_TBD.square().mean(), out.raw_TBD.diff(dim=0).square().mean()
+    assert float(loss) == pytest.approx(float(nll + 2 * ar + 3 * tar + 7))
+
+
+def test_the_norm_is_kept_as_it_was_before_clipping(model):
+    weight = torch.nn.Parameter(torch.zeros(2))
+    weight.grad = torch.tensor([3.0, 4.0])
+    model.configure_gradient_clipping(torch.optim.SGD([weight], 1.0), 0.25)
+    assert float(model.grad_norm) == pytest.approx(5)
+    assert float(weight.grad.norm()) == pytest.approx(0.25)
+
+
+def test_training_perplexity_is_of_nll_and_of_one_epoch(model, data):
+    window = next(iter(data.train_batches))
+    model.trainer, model.bad_window = Trainer(), torch.tensor(-1)
+    for nll in (1.0, 3.0):  # the first windows of two epochs
+        model.log_step(window, torch.tensor(nll), torch.tensor(9.0), torch.zeros(1, 1, 4).double())
+    assert model.train_perplexity() == pytest.approx(math.exp(3))

@@ -85,7 +85,7 @@ def test_averaged_swaps_in_and_out_exactly(run):
     assert same(weights(run.model), raw)
 
 
-def test_the_trigger_sees_the_raw_valid_loss(fit):
+def test_the_trigger_sees_the_valid_losses_that_are_logged(fit):
     run = fit(NonMonotone(1), max_epochs=3)
     expected = [report["valid/ppl_raw"] for report in run.records.reports]
     history = run.switch.trigger.history

@@ -4,8 +4,11 @@ import multiprocessing
 import os
 import signal
 import time
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 from rich.filesize import decimal as data_size
@@ -13,6 +16,7 @@ from rich.filesize import decimal as data_size
 from lmkit.errors.user_error import UserError
 from lmkit.fixed_trunk import cache, store
 from lmkit.fixed_trunk.cache import FILE, lock_of
+from lmkit.fixed_trunk.corpus import TrunkContexts
 from lmkit.fixed_trunk.store import Contents, stored_contexts
 from tests.waiting import wait_for
 
@@ -47,6 +51,18 @@ def test_what_was_computed_is_read_by_windows_of_any_length(dtype, capsys):
 def test_other_contexts_have_another_file():
     paths = {contents().path, contents("bfloat16").path, contents(key=2).path}
     assert len(paths) == 3
+
+
+def test_another_text_of_the_same_length_has_contexts_of_its_own():
+    trunk = SimpleNamespace(_decides=dict, name="some", out_dim=4, dtype="float32")
+
+    def stored(tokens: list[int], contexts: torch.Tensor) -> torch.Tensor:
+        compute = partial(list, [contexts])
+        return TrunkContexts._stored(trunk, np.array(tokens), "test", 30, 2, compute)
+
+    assert torch.equal(stored([1, 2], values()), values())
+    assert torch.equal(stored([2, 1], -values()), -values())
+    assert torch.equal(stored([1, 2], -values()), values())
 
 
 def test_a_flipped_bit_is_found_and_the_contexts_computed_anew(capsys):

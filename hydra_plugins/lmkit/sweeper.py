@@ -1,5 +1,6 @@
 """The sweeper of `lmkit train`. Hydra imports this file whenever it starts: imports stay light."""
 
+import re
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -7,6 +8,17 @@ from typing import Any
 from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
+
+_OPTION = re.compile(r"\$\{[^}:]*\}")  # and no ${oc.env:NAME}
+
+
+def _own(resolved: Any, written: Any) -> Any:
+    """Axes as they are written where they name options, and resolved elsewhere."""
+    if isinstance(written, Mapping) and isinstance(resolved, Mapping):
+        return {key: _own(resolved[key], value) for key, value in written.items()}
+    if isinstance(written, list) and isinstance(resolved, Sequence):
+        return [_own(*both) for both in zip(resolved, written, strict=True)]
+    return written if isinstance(written, str) and _OPTION.search(written) else resolved
 
 
 class LmkitSweeper(Sweeper):
@@ -28,9 +40,10 @@ class LmkitSweeper(Sweeper):
         self, *, hydra_context: HydraContext, task_function: TaskFunction, config: DictConfig
     ) -> None:
         """Takes what `sweep` needs."""
-        # Hydra has resolved ${...} by the sweep's own options: each run is to do so by its own
+        # Hydra has resolved ${option} by the sweep's own options: each run is to do so by its own
         as_written: Any = OmegaConf.to_container(config.hydra.sweeper, resolve=False)
-        self.params, self.parts = as_written["params"], as_written["parts"]
+        self.params = _own(self.params, as_written["params"])
+        self.parts = _own(self.parts, as_written["parts"])
         self.hydra_context, self.config, self.task = hydra_context, config, task_function
 
     def sweep(self, arguments: list[str]) -> None:

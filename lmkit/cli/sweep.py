@@ -34,9 +34,10 @@ def status(sweep: SweepFolder, console: Console, shows_all: bool) -> bool:
     if changed:
         console.print(f"{changed:,} come from code that has changed since", highlight=False)
     console.print(tables.estimate_line(estimate(sweep, every)), highlight=False)
-    if (sweep.path / "slurm.sh").exists():
-        none = f"none; {sweep.path / 'logs'}/job-*.log say why they ended"
-        console.print(f"its workers on SLURM: {_on_slurm(sweep) or none}", highlight=False)
+    if (sweep.path / "slurm.sh").exists() and (workers := _on_slurm(sweep)):
+        console.print(f"its workers on SLURM: {workers}", highlight=False)
+    elif any(sweep.path.glob("logs/job-*.log")) and any(each.state == "new" for each in every):
+        console.print(f"what its workers said: {sweep.path}/logs/job-*.log", highlight=False)
     return all(each.state != "failed" for each in every)
 
 

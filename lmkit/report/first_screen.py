@@ -113,12 +113,19 @@ def _trained_otherwise(rows: pd.DataFrame) -> pd.Series:
     of variants of one head, whether it was not trained as most are.
     """
     of_setting = rows.groupby("setting")
-    most = of_setting["training"].transform(lambda numbers: numbers.mode().iloc[0])
+    alike = rows.groupby(["setting", "training"])["training"].transform("size")
+    is_rare = of_setting["training"].transform(_has_majority) & (
+        alike * 2 <= of_setting["training"].transform("size")
+    )
     if "difference" not in rows:  # variants of one head
-        return rows["training"] != most
+        return is_rare
     has_baseline = of_setting["is_baseline"].transform("any")
     apart = ~rows["is_baseline"] & (rows["difference"].isna() | rows["apart"])
-    return apart.where(has_baseline, rows["training"] != most)
+    return apart.where(has_baseline, is_rare)
+
+
+def _has_majority(numbers: pd.Series) -> bool:
+    return bool(numbers.value_counts().iloc[0] * 2 > len(numbers))
 
 
 def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:
@@ -137,7 +144,8 @@ def _cell(row: pd.Series, has_baseline: bool, is_trained_otherwise: bool) -> str
         own = plus_minus(row["test_ppl"], row["test_ppl_sd"])
         return f"{own}\n{seeds}\nvalid {decimal(row['valid_ppl'], 2)}"
     if pd.isna(row["difference"]):
-        return f"({decimal(row['test_ppl'], 2)})†\nother training, {seeds}"
+        mark = "†" * bool(row["differs"])
+        return f"({decimal(row['test_ppl'], 2)}){mark}\nother training, {seeds}"
     interval = _untested(row)
     if not pd.isna(row["low"]):
         interval = f"({signed(row['low'])} … {signed(row['high'])})"

@@ -185,8 +185,8 @@ def _row(folder: RunFolder) -> Row | None:
             return row | {"reason": None} | _finished(read_finished(folder))
         if state == "unfinished" and has_diverged(folder.log):
             config = folder.read_config()
-            budget = Budget.of(config)._asdict() | _stopping(config)
-            return row | {"state": "failed"} | _under_way(folder) | budget
+            row |= {"state": "failed"} | _under_way(folder) | Budget.of(config)._asdict()
+            return row | _stopping(config) | {"finetuned": _start(folder, str(row["experiment"]))}
         return row | {"state": state} | _under_way(folder)
     except (UserError, PermissionError) as error:
         reason = str(error).replace(f"{folder.path}/", "")
@@ -201,10 +201,9 @@ def _finished(run: FinishedRun) -> Row:
         config = run.folder.read_config()
     except UserError as error:  # the identity decides the numbers
         unread.append(str(error).replace(f"{run.folder.path}/", ""))
-    is_finetuned = "finetuned_from" in run.settings
     row = _names(run.names, config) | {
         "experiment": result.experiment,
-        "finetuned": result.experiment.removesuffix(FINETUNE) if is_finetuned else None,
+        "finetuned": _start(run.folder, result.experiment),
         **vars(result.budget),
     }
     metrics = {k: v for k, v in result.metrics.items() if not k.endswith("_spectrum")}
@@ -269,6 +268,12 @@ def _under_way(folder: RunFolder) -> Row:
         "cost.seconds_per_epoch": latest.get("seconds_per_epoch"),
         **_of_settings(known.settings),
     }
+
+
+def _start(folder: RunFolder, experiment: str) -> str | None:
+    """The experiment of the run from which one was finetuned."""
+    is_finetuned = "finetuned_from" in folder.read_identity().settings
+    return experiment.removesuffix(FINETUNE) if is_finetuned else None
 
 
 def _stopping(config: Mapping[str, Any]) -> Row:

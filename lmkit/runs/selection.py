@@ -32,7 +32,7 @@ _EXPONENT = re.compile(r"[-+]?(\d+\.?\d*|\.\d+)[eE][-+]?\d+")  # a number that Y
 _ABSENT = object()
 _TEXTS = ("head", "name")  # whose values are not YAML: a pattern may begin with *
 _NO_FILTER = {  # states that a table shows
-    "failed": "; finished runs fail by the others that are selected",
+    "failed": "; finished runs fail by the others that are selected, unfinished ones by their loss",
     "damaged": "; damaged runs are shown where no filter is given, and read by no command",
 }
 _SHOWN = 8  # values of an option, in a message

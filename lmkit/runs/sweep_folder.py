@@ -39,7 +39,7 @@ from lmkit.runs.atomic import (
 from lmkit.runs.checksums import checked_json, read_record, typed
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.holder import Holder
-from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, is_held, look_at, server_time_s
+from lmkit.runs.lock import STALE_AFTER_S, LockHeld, Locks, RunLock, is_held, look_at, server_time_s
 from lmkit.runs.result import Budget
 
 SCHEMA_VERSION = 3  # of manifest.json
@@ -230,6 +230,16 @@ class SweepFolder:
     def _write(self, lock: RunLock) -> None:
         content = {"schema_version": SCHEMA_VERSION} | asdict(self.manifest)
         replace_bytes(self.path / MANIFEST, checked_json(content, indent=1), lock.check)
+
+    def is_worked_on(self) -> bool:
+        """Whether any process trains one of its points, or is about to.
+
+        Raises: OSError.
+        """
+        locks = Locks(self.runs_dir)
+        claims = (self.path / "failures").glob("*.claim")
+        held = (locks.is_held(self.run_folder(point).lock) for point in self.manifest.points)
+        return any(held) or any(is_held(claim) for claim in claims if claim != self._stand_by)
 
     def run_folder(self, point: Point) -> RunFolder:
         return RunFolder(self.runs_dir / point.run)

@@ -162,11 +162,13 @@ def expand(
     return list(lines)
 
 
-def of_some_parts(parts: Sequence[Mapping[str, object]], typed: Sequence[str]) -> dict[str, int]:
+def of_some_parts(
+    params: Mapping[str, object], parts: Sequence[Mapping[str, object]], typed: Sequence[str]
+) -> dict[str, int]:
     """The options of the command line that are axes of some parts alone, with the number of these:
     by `expand`, the others do not take them.
     """
-    each_has = [set(map(option_of, part)) for part in parts]
+    each_has = [set(map(option_of, [*params, *part])) for part in parts]
     have = {option: sum(option in has for has in each_has) for option in map(option_of, typed)}
     return {option: count for option, count in have.items() if 0 < count < len(parts)}
 

@@ -28,11 +28,8 @@ LOOK_AGAIN_S = 3.0  # until the first look at what others hold; then longer, up 
 LOOK_SELDOM_S = 30.0
 LOOKS = 10  # locks that are read in one look at what others hold
 FAILURES = 2  # in a row, after which a slot pauses while others train, each time for longer
-LONGEST_PAUSES_S = (
-    8,
-    256,
-    4096,
-)  # where points may be at fault; where they may not; once one trained
+# where points may be at fault themselves; where they may not; once any has trained
+LONGEST_PAUSES_S = 8, 256, 3600
 MOST_UNREAD = 20  # looks at what a file server cannot read for now, before it counts as damaged
 
 Say = Callable[[str], None]
@@ -65,6 +62,8 @@ class Backlog:
         # by slot, of one where nothing runs, such as a broken GPU: it leaves points to others
         self._failures: Counter[int] = Counter()
         self._rests_until: defaultdict[int, float] = defaultdict(float)
+        self._num_taken = 0  # by slots of this process, which train them
+        self._look_around_at = 0.0
 
     def __len__(self) -> int:
         return len(self._free) + len(self._held)
@@ -80,7 +79,7 @@ class Backlog:
 
         A point that has finished or was given up meanwhile ends here.
         """
-        if time.monotonic() < self._rests_until[slot]:
+        if time.monotonic() < self._rests_until[slot] and not self._is_alone():
             return None
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
@@ -92,7 +91,7 @@ class Backlog:
             self._free.remove(waiting)
             try:
                 if self._claimed(waiting, locks):
-                    self._pause_s = LOOK_AGAIN_S
+                    self._pause_s, self._num_taken = LOOK_AGAIN_S, self._num_taken + 1
                     return waiting
             except (UserError, OSError) as error:
                 self._unreadable(waiting, error)
@@ -125,8 +124,12 @@ class Backlog:
 
         Raises: any OSError that cannot pass; UserError when the failure cannot be recorded.
         """
-        self._sweep.release(waiting.point)
+        self._ends_here(waiting.point)
         self._unreadable(waiting, error)
+
+    def _ends_here(self, point: Point) -> None:
+        self._num_taken -= 1
+        self._sweep.release(point)
 
     def _unreadable(self, waiting: Waiting, error: UserError | OSError) -> None:
         """Looks again later at what a file server cannot read or write for now. Gives up what is
@@ -151,7 +154,7 @@ class Backlog:
 
     def refused(self, waiting: Waiting) -> None:
         """Keeps a point that was taken, and that another process turned out to train."""
-        self._sweep.release(waiting.point)
+        self._ends_here(waiting.point)
         self.put_off(waiting)
 
     def put_off(self, waiting: Waiting) -> None:
@@ -164,23 +167,21 @@ class Backlog:
         waiting.was_held, waiting.unread = True, 0
         self._held.append(waiting)
 
-    def failed(
-        self, point: Point, failure: Failure, slot: int = 0, others_here: bool = False
-    ) -> None:
+    def failed(self, point: Point, failure: Failure, slot: int = 0) -> None:
         """Counts a failed attempt; the point comes last again, or is given up.
 
         Args:
             slot: which has made the attempt.
-            others_here: whether other slots are training.
 
         Raises: UserError when it cannot be recorded.
         """
         counted = self._sweep.record_failure(point, replace(failure, where=self._me.place))
-        self._sweep.release(point)
+        self._ends_here(point)
         self._failures[slot] += 1
         in_a_row = self._failures[slot]
-        if in_a_row > FAILURES and (self._others_train() or (others_here and self._has_trained)):
-            longest_s = LONGEST_PAUSES_S[0 if failure.repeats else 1 + self._has_trained]
+        if in_a_row > FAILURES and self._others_train():
+            has_message = "".join(failure.log_tail[-1:]).startswith("error: ")
+            longest_s = LONGEST_PAUSES_S[0 if has_message else 1 + self._has_trained]
             rest_s = min(2 ** (in_a_row - FAILURES), longest_s)
             self._rests_until[slot] = time.monotonic() + rest_s
             self._say(f"{in_a_row} failed in a row: leaves points to others for {rest_s} s")
@@ -193,13 +194,23 @@ class Backlog:
         again.not_before = time.monotonic() + counted.attempts
         self._free.append(again)  # another process may take it before this one does
 
+    def _is_alone(self) -> bool:
+        """Whether nobody else trains; looked at now and then."""
+        if time.monotonic() < self._look_around_at:
+            return False
+        self._look_around_at = time.monotonic() + LOOK_SELDOM_S
+        return not self._others_train()
+
     def _others_train(self) -> bool:
+        """On other machines, in other processes or, once any point has trained, in other slots."""
+        if self._num_taken and self._has_trained:
+            return True
         locks = Locks(self._sweep.runs_dir)
         return not all(self._may_be_free(each, locks) for each in self._free + self._held)
 
     def left_to_others(self, point: Point, reason: str) -> None:
         """Gives up, for this process alone, a point that this machine cannot train."""
-        self._sweep.release(point)
+        self._ends_here(point)
         self._give_up(point, Failure(reason, [], repeats=True, attempts=0))
 
     def finished(self, point: Point, slot: int = 0) -> None:
@@ -208,7 +219,7 @@ class Backlog:
         tidy_all([(self._sweep.run_folder(point), point.keep)])
         with suppress(OSError):  # its result counts all the same
             self._sweep.forget_failures(point)
-        self._sweep.release(point)
+        self._ends_here(point)
         self._end(point, "finished")
 
     def _has_ended(self, waiting: Waiting) -> bool:

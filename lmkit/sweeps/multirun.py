@@ -23,7 +23,6 @@ from hydra_plugins.lmkit.sweeper import LmkitSweeper
 from lmkit.errors.user_error import UserError, misfit
 from lmkit.presentation.tables import counted
 from lmkit.runs.identity import leaves
-from lmkit.runs.lock import Locks
 from lmkit.runs.quoting import as_value
 from lmkit.runs.retention import tidy_all
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
@@ -74,8 +73,8 @@ def train_all(sweeper: LmkitSweeper, typed: Sequence[str], reader: ConfigReader)
 
 
 def _require_unused(sweep: SweepFolder) -> None:
-    """Raises UserError while others work on a sweep of this name with further points: they would
-    train these no more.
+    """Raises UserError while others work on a sweep of this name with further points, which workers
+    that begin later would not train.
     """
     now = {point.run for point in sweep.manifest.points}
     try:
@@ -86,14 +85,22 @@ def _require_unused(sweep: SweepFolder) -> None:
     left = [each for each in gone if each.state not in ("finished", "failed")]
     if not left:
         return
-    locks = Locks(sweep.runs_dir)
-    are_held = (locks.is_held(before.run_folder(p).lock) for p in before.manifest.points)
-    if any(are_held) or ((sweep.path / "slurm.sh").exists() and jobs_of(before)):
+    if before.is_worked_on() or _has_jobs(before):
         name = sweep.manifest.name
         raise UserError(
             f"others train the sweep {name}, with {counted(len(left), 'run')} that this one has "
             f"not: give this one another sweep.name, or end that one with lmkit sweep stop {name}"
         )
+
+
+def _has_jobs(sweep: SweepFolder) -> bool:
+    """Whether SLURM has jobs of the sweep's, as far as it tells."""
+    if not (sweep.path / "slurm.sh").exists():
+        return False
+    try:
+        return any(state != "COMPLETING" for state in jobs_of(sweep))
+    except UserError:
+        return False
 
 
 def _tidy(sweep: SweepFolder, every: Sequence[Standing]) -> None:
@@ -106,7 +113,7 @@ def _lines(sweeper: LmkitSweeper, typed: Sequence[str]) -> list[Line]:
     _refuse_options_outside_axes(sweeper)
     overrides = axes.run_overrides(typed)
     every = axes.expand(sweeper.params, sweeper.parts, overrides, loader)
-    for option, count in axes.of_some_parts(sweeper.parts, overrides).items():
+    for option, count in axes.of_some_parts(sweeper.params, sweeper.parts, overrides).items():
         tables.console().print(
             f"{option} as typed in {count} of the sweep's {len(sweeper.parts)} parts, those that "
             f"set it; as it was in the others",
@@ -229,10 +236,20 @@ def launch(
     loader = launcher.hydra_context.config_loader
     sweep, points = plan(loader, launcher.config, [tuple(line) for line in lines], reader)
     batch = sweep.manifest.points
+    if not follows:
+        _require_unused(sweep)
     sweep.save(adds=follows)
-    left = [p for p in batch if not sweep.run_folder(p).finished_within(p.budget)]
+    left = [point for point in batch if _is_left(sweep, point)]
     given_up = (launcher.train(sweep, left) if left else None) or {}
     return [_job(sweep, point, given_up.get(point.run)) for point in points]
+
+
+def _is_left(sweep: SweepFolder, point: Point) -> bool:
+    """Whether a point is to be trained, or what is there cannot be read: then it fails alone."""
+    try:
+        return not sweep.run_folder(point).finished_within(point.budget)
+    except (UserError, OSError):
+        return True
 
 
 def _job(sweep: SweepFolder, point: Point, given_up: Failure | None) -> JobReturn:

@@ -159,7 +159,8 @@ class _Processes:
         try:
             has_finished = folder.finished_within(point.budget)
         except (UserError, OSError) as error:  # its result is damaged, or cannot be read for now
-            self._failed(run, Failure(str(error), [], repeats=not may_pass(error)))
+            failure = Failure(str(error), [], repeats=not may_pass(error))
+            self.backlog.failed(point, failure, run.slot)
             return
         if has_finished:  # perhaps killed just after finishing
             self.backlog.finished(point, run.slot)
@@ -172,10 +173,7 @@ class _Processes:
             lines = tail(self.sweep.log(point), run.log_start)
             repeats = status == 1 and bool(lines) and lines[-1].startswith("error: ")
             reason = how_ended(status) if status else without_result(folder)
-            self._failed(run, Failure(reason, lines, repeats))
-
-    def _failed(self, run: _Running, failure: Failure) -> None:
-        self.backlog.failed(run.waiting.point, failure, run.slot, others_here=bool(self.running))
+            self.backlog.failed(point, Failure(reason, lines, repeats), run.slot)
 
     def end(self, number: int, within_s: float) -> None:
         """Sends a signal to all remaining processes, and kills them if they take too long.

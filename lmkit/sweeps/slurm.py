@@ -50,7 +50,8 @@ exit $status
 """
 _SET = ("job-name", "array", "chdir", "output")  # by `script`
 _TIMEOUT_S = 60.0
-_NUMBER_OF_GPUS = {"gpus-per-node": r"(?:^|:)(\d+)$", "gres": r"\bgpu(?::[^:,]+)?:(\d+)(?:,|$)"}
+_OF_ONE_KIND = r"(?:[^:,]+:)?(\d+)"  # such as h100:4
+_NUMBER_OF_GPUS = {"gpus-per-node": _OF_ONE_KIND, "gres": rf"gpu:{_OF_ONE_KIND}(?:\(.*)?"}
 
 
 class Slurm:
@@ -164,7 +165,7 @@ def _require_extra(extra: Mapping[str, object] | None, gpus: int) -> None:
                 f"hydra.launcher.extra.{option} goes with hydra.launcher.gpus=1 or more: with "
                 f"gpus=0 runs are on the CPU"
             )
-        number = re.search(_NUMBER_OF_GPUS.get(option, "$^"), str(value))
+        number = re.fullmatch(_NUMBER_OF_GPUS.get(option, "(?!)"), str(value))
         if number and int(number[1]) != gpus:
             raise UserError(
                 f"hydra.launcher.extra.{option}={value} differs from hydra.launcher.gpus={gpus}: a "

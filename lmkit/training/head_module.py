@@ -5,7 +5,7 @@ Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocab
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from typing import Any, cast
 
 import numpy as np
@@ -66,6 +66,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.lr = learning_rate(optimizer)
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.restored: dict[str, Any] | None = None
+        self.trained: Set[str] | None = None  # the names of the parameters that learn
         self.bad_window = torch.full((), -1)  # index of the first one whose loss is not finite
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
@@ -88,7 +89,8 @@ class HeadModule(pl.LightningModule, Predictor):
         return make_optimizer(self.make_optimizer, self.head, parameters, self.transform_lr)
 
     def on_train_epoch_start(self) -> None:
-        if changed := self.trained ^ trainable(self).keys():
+        now = trainable(self).keys()
+        if changed := now ^ (now if self.trained is None else self.trained):
             raise UserError(
                 f"a callback has frozen or freed {min(changed)} in training: averaging needs the "
                 f"same parameters throughout; trunk=fixed trains heads"

@@ -132,3 +132,9 @@ def test_submitits_launcher_needs_slurm(monkeypatch):
 )
 def test_a_text_is_read_back_as_it_was_whatever_its_letters(text):
     assert read(f"runs_dir={as_value(text)}").value() == text
+
+
+def test_an_option_of_some_parts_alone_is_told():
+    parts = [{"seed": "1,2"}, {"head/transform": "gss"}]
+    assert axes.of_some_parts({}, parts, ["seed=5", "max_epochs=3"]) == {"seed": 1}
+    assert axes.of_some_parts({"seed": 9}, parts, ["seed=5"]) == {}

@@ -9,6 +9,7 @@ from textwrap import dedent
 
 import pytest
 
+from lmkit.runs.holder import this_process
 from lmkit.runs.lock import RunLock
 from lmkit.runs.sweep_folder import SweepFolder
 from tests.forked import typed
@@ -51,13 +52,16 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder):
+def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder, monkeypatch):
+    monkeypatch.setenv("TOKENS", "4000")
     (folder / "mine/multirun_sweeps/ends.yaml").write_text(
         "# @package _global_\n"
         "hydra:\n"
         "  mode: MULTIRUN\n"
         "  sweeper:\n"
-        "    params: {experiment: own, max_epochs: '1,2', switch_epoch: '${max_epochs}'}\n"
+        "    params:\n"
+        "      {experiment: own, max_epochs: '1,2', switch_epoch: '${max_epochs}',\n"
+        "       data.train_tokens: '${oc.env:TOKENS}'}\n"
         "    parts: [{head/transform: 'doubled,identity', seed: '1,2'}, {head/transform: gss}]\n"
     )
     planned = typed(
@@ -67,7 +71,8 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder):
     assert "seed as typed in 1 of the sweep's 2 parts" in planned.stdout
     points = SweepFolder.find("ends", str(folder / "runs")).manifest.points
     assert len(points) == 6
-    assert all("switch_epoch=" + r"${max_epochs}" in point.overrides for point in points)
+    for point in points:
+        assert {"switch_epoch=${max_epochs}", "data.train_tokens=4000"} < set(point.overrides)
     line = ("train", *OWN, "multirun_sweeps=ends", "hydra/launcher=workers", "max_epochs=1")
     assert typed(folder, *line).returncode == 0  # nobody trains what is left out now
     assert typed(folder, *line[:-1]).returncode == 0
@@ -77,6 +82,11 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder):
     refused = typed(folder, *line)
     assert "others train the sweep ends, with 5 runs that this one has not" in refused.stderr
     lock.release()
+    claimed = sweep.manifest.points[1]
+    assert sweep.claim(claimed, this_process())  # about to train it
+    assert "others train the sweep ends" in typed(folder, *line).stderr
+    sweep.release(claimed)
+    assert typed(folder, *line).returncode == 0
 
 
 @pytest.mark.slow

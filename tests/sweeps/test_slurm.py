@@ -96,6 +96,7 @@ def test_options_of_jobs_that_exclude_each_other_are_refused():
         ):
             slurm(extra={option: value})
         assert slurm(gpus=4, extra={option: value})._options["cpus-per-task"] == 8
+    assert slurm(extra={"exclusive": "", "gres": "gpu:h100:1(S:0-1)"})
 
 
 @pytest.mark.parametrize("option", ["job-name", "array", "chdir", "output"])

@@ -13,6 +13,7 @@ from texts import (
     HEADS,
     PRESS,
     SETTINGS,
+    WIKITEXT2,
     at_best_rate,
     fresh,
     from_softmax,
@@ -31,14 +32,16 @@ LESS = "test perplexity − Softmax's, %"
 @house_style()
 def by_result(kept: pd.DataFrame) -> str:
     """What the results rest on: the heads until valid perplexity stops, on the contexts of an
-    AWD-LSTM and of a Transformer, and those trained whole.
+    AWD-LSTM and of a Transformer, and those trained whole on two corpora.
     """
     titles = {
         SETTINGS["softmax"][0]: "on an AWD-LSTM's contexts",
         SETTINGS["transformer"][0]: "on a Transformer's contexts",
         AT_30: "trained whole",
+        WIKITEXT2: "trained whole on WikiText-2",
     }
-    ended, whole = scaled_contexts(kept, max_epochs=60), kept[kept["trunk_name"] == AT_30]
+    ended = scaled_contexts(kept, max_epochs=60)
+    whole = kept[kept["trunk_name"].isin((AT_30, WIKITEXT2))]
     runs = fresh(at_best_rate(pd.concat([ended, whole])))
     panels = {trunk: _on(runs, trunk) for trunk in titles}
     left, *right = panels

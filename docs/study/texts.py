@@ -225,15 +225,16 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     were best after their last epoch, `at_30_last`; by head how far valid perplexity fell in the
     last five, `at_30_fell`, Press's rank, `at_30_rank`, how far log P is from the nearest softmax,
     `at_30_distance`, and by how many per cent its perplexity is higher, `at_30_price`; the
-    differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, and those with the tanh
-    layer at 5, which a GPU trained, `at_30_at_5`; how many words are `never` the likeliest: of
+    differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, those with the tanh layer
+    at 5, which a GPU trained, `at_30_at_5`, and the layer's from halfway between Softmax and MoS,
+    `at_30_midway`; how many words are `never` the likeliest: of
     `all`, of those `unused` in the training text (if they are as many under all heads), and at most
     of those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
     perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
     `at_30_apart`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
-    ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
+    ended = fresh(at_best_rate(runs))
     begun = fresh(runs)["folder"].map(lambda folder: _valid_ppl(folder)[0])
     fell = ended["folder"].map(lambda folder: -np.diff(_valid_ppl(folder)[-6::5])[0])
     on_both = (
@@ -249,14 +250,12 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     at_5 = runs[is_layer & (runs["rate"] == 5) & (runs["device_kind"] == "cuda")]
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
-    rows = [[head, by_rate[head], *_of_head(of, ended)] for head, of in heads.items()]
-    table = markdown(["head", _CHOSEN, *_OF_HEAD], rows)
     found, p = _of_pairs(ended)
     never = pd.DataFrame(_analyses(ended, "unargmaxable"))
     unused = never["unargmaxable"] - never["occurring"]
     first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
     return {
-        "at_30": table,
+        "at_30": _whole_table(runs),
         "at_30_chose": {head: f"{np.diff(ppl.nsmallest(2))[0]:.2f}" for head, ppl in first},
         "at_30_last": f"{(ended['best_epoch'] == ended['epochs']).sum()} of {len(ended)}",
         "at_30_fell": {h: f"{ppl:.2f}" for h, ppl in fell.groupby(ended["label"]).mean().items()},
@@ -266,6 +265,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f} (mean {higher.mean():.1f})",
         "at_30_apart": f"{apart.abs().min():.1f} to {apart.abs().max():.1f}",
         "at_30_at_5": _of_pairs(with_5)[0]["percent"],
+        "at_30_midway": _from_midway(ended),
         "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": {
@@ -277,18 +277,33 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
 
 
 def _on_wikitext2(runs: pd.DataFrame) -> dict[str, Any]:
-    """By head, valid perplexity of the choosing seed, `by_rate`; of fresh seeds how many, `seeds`
-    (in all `fresh`), mean `test` perplexities, and their differences, `percent`.
+    """Of heads that were trained whole there: in Markdown a row a head, `table`, the differences in
+    `percent`, the layer's from halfway between Softmax and MoS, `midway`, and Press's `rank`.
     """
     ended = fresh(at_best_rate(runs))
-    heads = ended.groupby("label")["test_ppl"]
+    heads = dict(iter(ended.groupby("label")))
     return {
-        "by_rate": _by_rate(runs, "valid_ppl"),
-        "fresh": len(ended),
-        "seeds": heads.size().to_dict(),
-        "test": {head: f"{ppl:.2f}" for head, ppl in heads.mean().items()},
+        "table": _whole_table(runs),
         "percent": _of_pairs(ended)[0]["percent"],
+        "midway": _from_midway(ended),
+        "rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
     }
+
+
+def _from_midway(runs: pd.DataFrame) -> str:
+    """The tanh layer's test perplexity less the mean of Softmax's and MoS's, in per cent of it."""
+    of_seed = runs.pivot_table("test_ppl", "seed", "label")
+    midway = of_seed[["Softmax", "MoS (K=5)"]].mean(axis=1, skipna=False).dropna()
+    less = difference(of_seed["tanh layer (83)"].dropna(), midway)[:3]
+    return interval(*(100 * np.array(less) / midway.mean()), 1)
+
+
+def _whole_table(runs: pd.DataFrame) -> str:
+    """In Markdown, a row a head of those that were trained whole."""
+    ended, by_rate = fresh(at_best_rate(runs)), _by_rate(runs, "valid_ppl")
+    heads = ended.groupby("label")
+    rows = [[str(head), by_rate[str(head)], *_of_head(of, ended)] for head, of in heads]
+    return markdown(["head", _CHOSEN, *_OF_HEAD], rows)
 
 
 def _valid_ppl(folder: str) -> list[float]:

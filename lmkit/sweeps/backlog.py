@@ -79,8 +79,10 @@ class Backlog:
 
         A point that has finished or was given up meanwhile ends here.
         """
-        if time.monotonic() < self._rests_until[slot] and not self._is_alone():
-            return None
+        if time.monotonic() < self._rests_until[slot]:
+            if not self._is_alone():
+                return None
+            self._rests_until.clear()
         if not any(waiting.not_before <= time.monotonic() for waiting in self._free):
             self._look_at_held()
         due = [waiting for waiting in self._free if waiting.not_before <= time.monotonic()]

@@ -293,8 +293,8 @@ def _on_wikitext2(runs: pd.DataFrame) -> dict[str, Any]:
 def _from_midway(runs: pd.DataFrame) -> str:
     """The tanh layer's test perplexity less the mean of Softmax's and MoS's, in per cent of it."""
     of_seed = runs.pivot_table("test_ppl", "seed", "label")
-    midway = of_seed[["Softmax", "MoS (K=5)"]].mean(axis=1, skipna=False).dropna()
-    less = difference(of_seed["tanh layer (83)"].dropna(), midway)[:3]
+    midway = of_seed[["Softmax", "MoS (K=5)"]].mean(axis=1)
+    less = difference(of_seed["tanh layer (83)"], midway)[:3]
     return interval(*(100 * np.array(less) / midway.mean()), 1)
 
 

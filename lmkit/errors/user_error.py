@@ -15,11 +15,11 @@ MAX_SEED = 2**32 - 1  # of NumPy's generator, which Lightning seeds too
 MOST_THREADS = 1024  # beyond this, libraries fail in ways of their own
 ON_THE_CPU = "CUDA_VISIBLE_DEVICES= in front of the command takes the CPU"
 MAY_PASS = 74  # exit status where a server, a disk or a GPU failed or is full for now: EX_IOERR
-_PASSING = frozenset(
+FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
+_PASSING = FULL | frozenset(
     {
         *(errno.ESTALE, errno.EIO, errno.ETIMEDOUT, errno.EAGAIN, errno.EINTR, errno.EHOSTDOWN),
         *(errno.EHOSTUNREACH, errno.ENETDOWN, errno.ENETUNREACH, errno.ECONNRESET, errno.ENOTCONN),
-        *(errno.ENOSPC, errno.EDQUOT),
     }
 )
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -54,7 +54,7 @@ def may_pass(error: BaseException) -> bool:
 def is_full(error: BaseException) -> bool:
     """Whether a disk or a quota is full, or it comes from that."""
     origin = _origin(error)
-    return isinstance(origin, OSError) and origin.errno in (errno.ENOSPC, errno.EDQUOT)
+    return isinstance(origin, OSError) and origin.errno in FULL
 
 
 def is_denied(error: BaseException) -> bool:

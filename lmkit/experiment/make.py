@@ -50,7 +50,7 @@ def make(section: object, option: str, kind: type[T], /, **parts: object) -> T:
         if any(f"unexpected keyword argument '{part}'" in str(error) for part in parts):
             raise _wrong_kind(section, option, kind, "takes no " + ", ".join(parts)) from error
         if isinstance(factory.func, type) and not issubclass(factory.func, kind):
-            raise _wrong_kind(section, option, kind, "is none") from error
+            raise _wrong_kind(section, option, kind, "is not one") from error
         raise misfit(error, factory, option, parts) from error
     if not isinstance(made, kind):
         raise _wrong_kind(section, option, kind, f"makes a {type(made).__name__}")

@@ -114,18 +114,14 @@ def _trained_otherwise(rows: pd.DataFrame) -> pd.Series:
     """
     of_setting = rows.groupby("setting")
     alike = rows.groupby(["setting", "training"])["training"].transform("size")
-    is_rare = of_setting["training"].transform(_has_majority) & (
-        alike * 2 <= of_setting["training"].transform("size")
-    )
+    share = alike / of_setting["training"].transform("size")
+    most = share.groupby(rows["setting"]).transform("max")
+    is_rare = (most > 0.5) & (share < most)
     if "difference" not in rows:  # variants of one head
         return is_rare
     has_baseline = of_setting["is_baseline"].transform("any")
     apart = ~rows["is_baseline"] & (rows["difference"].isna() | rows["apart"])
     return apart.where(has_baseline, is_rare)
-
-
-def _has_majority(numbers: pd.Series) -> bool:
-    return bool(numbers.value_counts().iloc[0] * 2 > len(numbers))
 
 
 def _settings(rows: pd.DataFrame) -> list[pd.DataFrame]:

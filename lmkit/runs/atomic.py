@@ -24,14 +24,14 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO
 
-from lmkit.errors.user_error import UserError
+from lmkit.errors.user_error import FULL, UserError
 
 if TYPE_CHECKING:  # only for the type checker
     from _typeshed import ReadableBuffer
 
 Check = Callable[[], object]  # raises LockLost once the run is another process's
 
-NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_SPACE = FULL | {errno.EFBIG}
 _NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS})
 _UNSYNCABLE = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 

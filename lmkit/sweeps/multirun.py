@@ -88,8 +88,8 @@ def _require_unused(sweep: SweepFolder) -> None:
     if before.is_worked_on() or _has_jobs(before):
         name = sweep.manifest.name
         raise UserError(
-            f"others train the sweep {name}, with {counted(len(left), 'run')} that this one has "
-            f"not: give this one another sweep.name, or end that one with lmkit sweep stop {name}"
+            f"others are training the sweep {name}, with {counted(len(left), 'run')} that this one "
+            f"lacks: give it another sweep.name, or end theirs with lmkit sweep stop {name}"
         )
 
 
@@ -115,8 +115,8 @@ def _lines(sweeper: LmkitSweeper, typed: Sequence[str]) -> list[Line]:
     every = axes.expand(sweeper.params, sweeper.parts, overrides, loader)
     for option, count in axes.of_some_parts(sweeper.params, sweeper.parts, overrides).items():
         tables.console().print(
-            f"{option} as typed in {count} of the sweep's {len(sweeper.parts)} parts, those that "
-            f"set it; as it was in the others",
+            f"{option} is as typed in {count} of the sweep's {len(sweeper.parts)} parts, which set "
+            f"it, and unchanged in the others",
             highlight=False,
             markup=False,
         )

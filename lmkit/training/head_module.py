@@ -5,7 +5,7 @@ Shapes: T window length, B batch, N = T*B contexts, D input of the head, V vocab
 
 import math
 import random
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 import numpy as np
@@ -66,7 +66,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.lr = learning_rate(optimizer)
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.restored: dict[str, Any] | None = None
-        self.trained: Set[str] | None = None  # the names of the parameters that learn
+        self.trained: frozenset[str] | None = None  # the names of the parameters that learn
         self.bad_window = torch.full((), -1)  # index of the first one whose loss is not finite
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
@@ -84,15 +84,16 @@ class HeadModule(pl.LightningModule, Predictor):
         self.log(name, value, logger=False, prog_bar=name.endswith("ppl"))
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
-        self.trained = trainable(self).keys()
+        self.trained = frozenset(trainable(self))
         parameters = self.named_parameters()
         return make_optimizer(self.make_optimizer, self.head, parameters, self.transform_lr)
 
     def on_train_epoch_start(self) -> None:
-        now = trainable(self).keys()
-        if changed := now ^ (now if self.trained is None else self.trained):
+        if self.trained is None:  # a module of the user's makes its optimizer itself
+            return
+        if changed := self.trained ^ trainable(self).keys():
             raise UserError(
-                f"a callback has frozen or freed {min(changed)} in training: averaging needs the "
+                f"a callback froze or unfroze {min(changed)} during training: averaging needs the "
                 f"same parameters throughout; trunk=fixed trains heads"
             )
 

@@ -158,7 +158,7 @@ def test_a_choice_that_does_not_exist_lists_those_that_do(train_refused):
         ("head.transform._target_=broken.Cube", "broken.Cube cannot be imported: division by zero"),
         (
             "schedule._target_=torch.optim.lr_scheduler.CosineAnnealingLR",
-            "must be a lmkit.training.schedule.Schedule, but is none",
+            "must be a lmkit.training.schedule.Schedule, but is not one",
         ),
         ("trunk._target_=lmkit.trunk.awd_lstm.LSTMLayer", "takes Trunk, but trunk gives LSTMLayer"),
     ],

@@ -68,7 +68,7 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder, monkeypatch):
         folder, "train", *OWN, "multirun_sweeps=ends", "hydra/launcher=workers", "seed=5"
     )
     assert planned.returncode == 0, planned.stderr
-    assert "seed as typed in 1 of the sweep's 2 parts" in planned.stdout
+    assert "seed is as typed in 1 of the sweep's 2 parts" in planned.stdout
     points = SweepFolder.find("ends", str(folder / "runs")).manifest.points
     assert len(points) == 6
     for point in points:
@@ -80,11 +80,11 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder, monkeypatch):
     lock = RunLock(sweep.run_folder(sweep.manifest.points[0]).lock)
     lock.acquire()
     refused = typed(folder, *line)
-    assert "others train the sweep ends, with 5 runs that this one has not" in refused.stderr
+    assert "others are training the sweep ends, with 5 runs that this one lacks" in refused.stderr
     lock.release()
     claimed = sweep.manifest.points[1]
     assert sweep.claim(claimed, this_process())  # about to train it
-    assert "others train the sweep ends" in typed(folder, *line).stderr
+    assert "others are training the sweep ends" in typed(folder, *line).stderr
     sweep.release(claimed)
     assert typed(folder, *line).returncode == 0
 

@@ -109,8 +109,8 @@ class RecordedStep:
         shape, addresses = inputs[0].shape, [p.data_ptr() for p in self.parameters]
         if addresses != (self._recorded_at or addresses):
             raise UserError(
-                "callbacks.cuda_graphs cannot follow what has put other tensors in the place of "
-                "the weights while training: copy into these (weight.data.copy_), or leave it out"
+                "callbacks.cuda_graphs: something replaced the tensors of the weights during "
+                "training; copy into them (weight.data.copy_), or leave cuda_graphs out"
             )
         self._recorded_at = addresses
         if shape not in self.recordings:

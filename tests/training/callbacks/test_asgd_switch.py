@@ -122,7 +122,7 @@ def test_what_is_trained_stays_so(fit, frozen):
             if trainer.current_epoch == 1:
                 pl_module.head.decoder_bias.requires_grad_(frozen)
 
-    with pytest.raises(UserError, match=r"frozen or freed head\.decoder_bias in training"):
+    with pytest.raises(UserError, match=r"froze or unfroze head\.decoder_bias"):
         fit(AtEpoch(1), 2, Changing())
 
 

@@ -110,9 +110,9 @@ def _type(
     os.environ.update(environment)
     os.environ.setdefault("HYDRA_FULL_ERROR", "1")  # as the server's own first line has set it
     os.chdir(folder)
-    sys.path.insert(0, str(folder))  # as `python -m` does
+    sys.path.append(str(folder))  # as lmkit does
     for name in reversed(environment.get("PYTHONPATH", "").split(os.pathsep)):
-        sys.path.insert(1, str(folder / name))
+        sys.path.insert(0, str(folder / name))
     for number, file in enumerate(files, 1):
         descriptor = os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o666)
         os.dup2(descriptor, number)

@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from lmkit.cli.main import find_own_classes
 from lmkit.data.corpus import Corpus, TextSplits
 from lmkit.data.datamodule import WindowsDataModule
 from lmkit.errors.user_error import UserError
@@ -85,6 +86,7 @@ def _check_windows(config: Config) -> None:
 def main() -> None:
     """Reads from stdin; prints [runs, error] in JSON: the runs of the points up to the first bad
     one, and what is wrong with it."""
+    find_own_classes()
     sent = json.load(sys.stdin)
     checker = Checker(sent["has_gpu"])
     runs, error = [], None

@@ -53,14 +53,7 @@ def main() -> None:
 
 
 def _main() -> None:
-    # unlike `python -m`, a console script lacks the current folder on its path: the user's own
-    # classes must be found from both, and from the processes they start
-    try:
-        here = os.getcwd()
-    except FileNotFoundError:
-        sys.exit("error: the current folder has been removed: change to another")
-    if not {"", here} & set(sys.path):
-        sys.path.insert(0, here)
+    find_own_classes()
     arguments = sys.argv[1:]
     if arguments[:1] == ["-sc"]:
         if not os.environ.get("COMP_LINE"):  # -sc install=bash prints the shell's function
@@ -79,6 +72,19 @@ def _main() -> None:
             f"lmkit --help lists them"
         )
     _run(name, arguments[1:])
+
+
+def find_own_classes() -> None:
+    """Puts the current folder on Python's path, where a console script lacks it: the user's own
+    classes must be found from it, and from the processes that it starts. It is the last, so that no
+    file of the user's stands for a module of Python or of a library.
+    """
+    try:
+        here = os.getcwd()
+    except FileNotFoundError:
+        sys.exit("error: the current folder has been removed: change to another")
+    if not {"", here} & set(sys.path):
+        sys.path.append(here)
 
 
 def _complete(name: str, arguments: Sequence[str]) -> None:

@@ -24,6 +24,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity, identity
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import KEEPS
+from lmkit.runs.source import source_sha256
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 # Linux device files of NVIDIA GPUs, Tegra, AMD GPUs, and GPUs within WSL
@@ -55,6 +56,19 @@ class RunDefinition:
                 f"the files of data={self.source.name} have changed since the run began: once they "
                 f"are as before, the same command goes on with it"
             )
+
+    def require_same_sources(self) -> None:
+        """Raises NotHereError if a class of the user's own, which may have been imported long after
+        the identity was found, is no longer the one that it names.
+        """
+        named = self.identity.settings.get("sources", {})
+        assert isinstance(named, dict)
+        for target, sha256 in named.items():
+            if source_sha256(target) != sha256:
+                raise NotHereError(
+                    f"{target}, or a file that it imports, was edited while this run started: type "
+                    f"the command again, which is another run"
+                )
 
 
 def define(

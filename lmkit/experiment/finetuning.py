@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from lmkit.errors.user_error import UserError
-from lmkit.experiment.load import changed_classes, with_data_in, with_trunk_beside
+from lmkit.experiment.load import best_of_result, changed_classes, with_data_in, with_trunk_beside
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.names import FINETUNE
 from lmkit.training.callbacks.asgd_switch import STATE_KEY, evaluated_sha256, load_evaluated_weights
@@ -33,7 +33,7 @@ def finetuning_config(
     Raises: UserError when the run's result or checkpoint is damaged, or its code has changed.
     """
     changed_classes(start, allowed=False, or_else="")
-    result, content = start.read_result(), load_checkpoint(start.best)
+    result, content = start.read_result(), best_of_result(start)
     config = dict(content["lmkit"]["config"])
     config.pop("command", None)  # it trained that run
     config |= changes

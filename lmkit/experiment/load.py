@@ -17,7 +17,7 @@ from lmkit.runs.analysis_files import Text
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.source import find_source, source_sha256
 from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.checkpoint_files import load_best, load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
 
@@ -104,6 +104,11 @@ def restored_model(content: Mapping[str, Any]) -> tuple[HeadModule, bool]:
     return model, load_evaluated_weights(model, content)
 
 
+def best_of_result(run: RunFolder) -> dict[str, Any]:
+    """The best checkpoint of a finished run, whose weights its result is of."""
+    return load_best(run, run.read_result().metrics["best_epoch"])
+
+
 def load_run(
     path: Path | str,
     checkpoint: str,
@@ -127,7 +132,7 @@ def load_run(
         raise UserError(f"run={path} is no folder; give the folder of a run, such as runs/NAME-ID")
     changed = changed_classes(folder, allowed=with_changed_code)
     file = folder.checkpoints / f"{checkpoint}.ckpt"
-    content = load_checkpoint(file)
+    content = best_of_result(folder) if checkpoint == "best" else load_checkpoint(file)
     if "lmkit" not in content:
         raise UserError(f"{file} is no checkpoint of lmkit")
     vocabulary = content["lmkit"]["vocabulary"]

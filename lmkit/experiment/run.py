@@ -17,6 +17,7 @@ without them, unless a damaged file must be restored.
 from __future__ import annotations
 
 import copy
+import math
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -92,6 +93,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
         lock = RunLock(folder.lock)
         made = make_objects(defined, lock.check, signals, after_epoch)
+        defined.require_same_sources()
         with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 require_last(folder)
@@ -116,7 +118,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     """
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
-    from lmkit.training.checkpoint_files import load_checkpoint
+    from lmkit.training.checkpoint_files import load_best
     from lmkit.training.triggers import AtEpoch
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
@@ -148,7 +150,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     trainer.fit(model, datamodule=data, ckpt_path=checkpoint, weights_only=True)
     run.log.write(f"training stops after epoch {trainer.current_epoch:,}, by {epoch_end.stopped}")
     folder.put_back(trainer.current_epoch, run.check_lock)
-    load_evaluated_weights(model, load_checkpoint(folder.best))
+    load_evaluated_weights(model, load_best(folder, epoch_end.best_epoch))
     model.to("cuda" if defined.accelerator == "gpu" else "cpu")
 
 
@@ -156,9 +158,10 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, int, str]:
     """The last checkpoint, None where there is none, its epochs, and how the log says where
     training starts.
 
-    Raises: UserError when it is damaged or another configuration's.
+    Raises: UserError when it is damaged or another configuration's, or when `best.ckpt` is not of
+        the epoch that it names as the best.
     """
-    from lmkit.training.checkpoint_files import load_checkpoint
+    from lmkit.training.checkpoint_files import load_best, load_checkpoint
 
     last, identity = defined.folder.last, defined.identity.digest
     if not last.exists():
@@ -173,6 +176,10 @@ def _resumption(defined: RunDefinition) -> tuple[Path | None, int, str]:
             f"{last} is the checkpoint of another configuration ({theirs}, this one is "
             f"{identity}); remove it to start this run again"
         )
+    best = content["callbacks"].get("EpochEnd", {"last_is_best": True})  # of an earlier version
+    has_best = best.get("best_epoch") or math.isfinite(best.get("best_ppl", math.inf))
+    if has_best and not best["last_is_best"]:
+        load_best(defined.folder, best["best_epoch"])
     epochs = content["loops"]["fit_loop"]["epoch_progress"]["current"]
     done, step = epochs["processed"], f"step {content['global_step']:,}"
     most = defined.budget.max_epochs

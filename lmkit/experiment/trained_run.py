@@ -18,7 +18,7 @@ from lmkit.data.corpus import Corpus
 from lmkit.data.tokenizer import UNKNOWN, Tokenizer, Words
 from lmkit.data.windows import EvalWindows, columns
 from lmkit.errors.user_error import UserError, did_you_mean
-from lmkit.experiment.load import changed_classes, restored_model
+from lmkit.experiment.load import best_of_result, changed_classes, restored_model
 from lmkit.experiment.make import make
 from lmkit.measures.contexts import log_prob_blocks
 from lmkit.measures.model_spectra import model_spectrum, require_fitting
@@ -29,7 +29,6 @@ from lmkit.runs.metrics import MetricsFile, Row
 from lmkit.runs.result import Result
 from lmkit.runs.selection import select_run
 from lmkit.spectra.measures import SpectrumMeasures
-from lmkit.training.checkpoint_files import load_checkpoint
 from lmkit.training.head_module import HeadModule
 from lmkit.training.language_model import LanguageModel
 
@@ -172,7 +171,7 @@ def load(run: Path | str, device: str = "cpu", changed_code: bool = False) -> Tr
     found = select_run("run", str(run))
     folder, result = found.folder, found.result
     changed_classes(folder, allowed=changed_code)
-    content = load_checkpoint(folder.best)
+    content = best_of_result(folder)
     config, vocabulary = content["lmkit"]["config"], tuple(content["lmkit"]["vocabulary"])
     model, _ = restored_model(content)
     try:

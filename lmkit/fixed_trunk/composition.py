@@ -187,10 +187,10 @@ def _require_fit(run: Path, trained: Mapping[str, Any]) -> None:
 @lru_cache
 def _read_run(folder: str, _stamp: int) -> tuple[str, dict[str, Any]]:
     """Digest of the weights, and configuration, of a run. Args: _stamp: when they were written."""
-    from lmkit.training.callbacks.asgd_switch import evaluated_sha256  # brings torch
-    from lmkit.training.checkpoint_files import load_checkpoint
+    from lmkit.experiment.load import best_of_result  # brings torch
+    from lmkit.training.callbacks.asgd_switch import evaluated_sha256
 
-    content = load_checkpoint(RunFolder(Path(folder)).best)
+    content = best_of_result(RunFolder(Path(folder)))
     return evaluated_sha256(content), content["lmkit"]["config"]
 
 

@@ -6,13 +6,13 @@ restarted reproduction runs the same commands.
 
 import signal
 import subprocess
-import sys
 from collections.abc import Sequence
 from contextlib import suppress
 
 from lmkit.errors.user_error import UserError
 from lmkit.reproduction.planning import PlannedCommand
 from lmkit.runs.quoting import typed
+from lmkit.runs.source import program
 from lmkit.runs.stop_signals import STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import SweepFolder
 from lmkit.sweeps.status import standings
@@ -65,7 +65,7 @@ def run_command(words: Sequence[str]) -> int:
     print(f"$ {typed(words)}", flush=True)
     with StopSignals() as signals:  # from before the command itself may hear of one
         process = subprocess.Popen(
-            [sys.executable, "-m", "lmkit", *words],
+            [*program("lmkit"), *words],
             stdin=subprocess.DEVNULL,
             start_new_session=True,  # what is typed at this terminal reaches it once, from here
         )

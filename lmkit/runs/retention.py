@@ -15,11 +15,13 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, server_time_s
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.quoting import as_value
+from lmkit.runs.sweep_folder import points_asked_for
 
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
 # what it measured stays
 KEEPS = ("all", "best", "none")
 STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
+_TRUNK = "trunk.of="
 _BLOCK = 512  # bytes, whatever the file system's block size
 
 log = logging.getLogger(__name__)
@@ -73,9 +75,18 @@ def drop_surplus(
 
 
 def starts_beside(runs_dir: Path) -> dict[Path, str]:
-    """The folders of the runs that unfinished ones in `runs_dir` start from, or may; and why."""
+    """The folders of the runs that unfinished ones in `runs_dir`, and its sweeps' points that are
+    still to be trained, start from, or may; and why.
+    """
     starts: dict[Path, str] = {}
     unknown: dict[Path, str] = {}
+    try:
+        for point in points_asked_for(runs_dir):
+            trunks = [word[len(_TRUNK) :] for word in point.overrides if word.startswith(_TRUNK)]
+            if trunks and RunFolder(runs_dir / point.run).state() != "finished":
+                starts[(runs_dir / Path(trunks[-1].strip("'\"")).name).resolve()] = STARTED
+    except UserError as error:  # of a damaged sweep nobody knows what it asks for
+        unknown = {path.resolve(): str(error) for path in runs_dir.iterdir()}
     for folder in map(RunFolder, runs_dir.iterdir()):
         try:
             if folder.state() == "unfinished" and (start := folder.starts_from()) is not None:

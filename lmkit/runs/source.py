@@ -33,6 +33,14 @@ _ROOMS = (
 _USED = re.compile(r"^\s*from lmkit\.(measures|pretrained)\.(\w+) import", re.MULTILINE)
 
 
+def program(module: str, folder: Path | str = ".") -> list[str]:
+    """The words that start a module of this lmkit as a program in a folder, whatever that holds:
+    another version of lmkit, say, or a file named as one of Python's own modules.
+    """
+    is_checkout = Path(folder).resolve() == PACKAGE.parent  # which need not be installed
+    return [sys.executable, "-m" if is_checkout else "-Pm", module]
+
+
 class Source(NamedTuple):
     """Where a class is defined."""
 

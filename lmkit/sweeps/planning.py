@@ -8,7 +8,6 @@ whose runs have all finished needs no torch at all.
 import json
 import os
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from glob import glob
 
@@ -23,6 +22,7 @@ from lmkit.errors.user_error import UserError, is_denied, require_count
 from lmkit.presentation.tables import counted
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import require_last
+from lmkit.runs.source import program
 from lmkit.runs.sweep_folder import Manifest, Point, SweepFolder, require_name
 from lmkit.sweeps import tables
 from lmkit.sweeps.axes import GROUP, Line, config_arguments, option_of
@@ -103,7 +103,7 @@ def check(configs: Sequence[Config], has_gpu: bool | None = None) -> tuple[list[
     if not configs:
         return [], None
     done = subprocess.run(
-        [sys.executable, "-m", PROGRAM],
+        program(PROGRAM),
         input=json.dumps({"has_gpu": has_gpu, "configs": configs}),
         capture_output=True,
         text=True,

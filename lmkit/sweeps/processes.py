@@ -5,7 +5,6 @@ killed, takes no other down.
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from lmkit.runs.atomic import make_folder
 from lmkit.runs.folder import RUN_EXPECTED, RunFolder
 from lmkit.runs.lock import HELD, STALE_AFTER_S
 from lmkit.runs.quoting import as_value
+from lmkit.runs.source import program
 from lmkit.runs.stop_signals import INTERRUPTED, STOPPED, StopRequested, StopSignals
 from lmkit.runs.sweep_folder import Failure, Point, SweepFolder
 from lmkit.sweeps.backlog import Backlog, Say, Waiting
@@ -91,7 +91,7 @@ def run_points(
 def command(sweep: SweepFolder, point: Point) -> list[str]:
     """The command that trains a point, resumes it, or finds it finished."""
     arguments = [*sweep.manifest.config_arguments, *point.overrides]
-    line = [sys.executable, "-m", "lmkit", "train", *arguments]
+    line = [*program("lmkit", sweep.manifest.started_in), "train", *arguments]
     if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
         line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
     return line

@@ -19,6 +19,7 @@ from pathlib import Path
 from lmkit.errors.user_error import UserError, require_count, require_list, require_positive
 from lmkit.presentation.tables import counted
 from lmkit.runs.atomic import replace_text
+from lmkit.runs.source import program
 from lmkit.runs.stop_signals import STOPPED
 from lmkit.runs.sweep_folder import Point, SweepFolder
 
@@ -142,7 +143,7 @@ class Slurm:
             for name, value in options.items()
             if value is not None and value is not False  # 0 is a value
         ]
-        worker = [sys.executable, "-m", "lmkit", "sweep", "work", str(sweep.path)]
+        worker = [*program("lmkit", sweep.manifest.started_in), "sweep", "work", str(sweep.path)]
         worker += [f"per_device={self._per_device}"] if self._per_device > 1 else []
         return SCRIPT.format(
             options="\n".join(lines),

@@ -71,6 +71,29 @@ def load_checkpoint(path: Path | str) -> dict[str, Any]:
         ) from None
 
 
+def load_best(run: RunFolder, epoch: int) -> dict[str, Any]:
+    """The content of `best.ckpt`, which must be of that epoch, from 1; 0: the weights that training
+    started from.
+
+    Raises: UserError as `load_checkpoint`, and when it is missing or of another epoch, as in a copy
+        that was made while the run trained.
+    """
+    if run.last.exists() and not run.best.exists() and run.state() != "finished":
+        raise _not_of_one_moment(run, f"is missing, and that of epoch {epoch:,} is needed")
+    content = load_checkpoint(run.best)
+    if (found := content["epoch"] + 1) != epoch:
+        raise _not_of_one_moment(run, f"is of epoch {found:,}, and the best epoch is {epoch:,}")
+    return content
+
+
+def _not_of_one_moment(run: RunFolder, what: str) -> UserError:
+    again = shlex.join(["rm", "-r", str(run.path)])
+    return UserError(
+        f"{run.best} {what}: was the folder copied while the run trained? Copy it again whole, or "
+        f"train the run again: {again}, then its command"
+    )
+
+
 def _way_on(damaged: Path) -> str:
     """What the user can do about a damaged checkpoint, depending on what else is intact."""
     run = RunFolder(damaged.parent.parent)

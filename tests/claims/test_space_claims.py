@@ -177,7 +177,7 @@ def test_clean_leaves_what_a_damaged_file_is_restored_from(lmkit, three, capsys,
 
 
 def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
-    start, trunk, _ = three
+    start, trunk, later = three
     of_each = {
         "toy_finetune": {"finetuned_from": {"folder": str(start.path)}},
         "head": {"data": {"folder": f"runs/{trunk.path.name}", "weights_sha256": "ab"}},
@@ -196,6 +196,11 @@ def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
     assert "best.ckpt stays: 2 runs: an unfinished run finetunes it, or has it" in shown
     assert re.search(r"best.ckpt stays: 1 run: .*config.yaml is damaged", shown)
     other.config.write_bytes(whole)
+    point = Point("a", [f"trunk.of='runs/{later.path.name}'"], "new-0123456789ab", "e", 1, None)
+    sweep = SweepFolder.of(Manifest("heads", "runs", str(tmp_path), 0, [point]))
+    sweep.save()  # and no worker has begun
+    assert "best.ckpt stays: 3 runs" in printed("clean", "runs", "keep=none", "dry_run=true")
+    shutil.rmtree(sweep.path)
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
     assert "best.ckpt stays: 2 runs: an unfinished run finetunes it, or has it" in shown
     best = {"best.ckpt"}

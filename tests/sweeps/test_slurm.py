@@ -62,7 +62,7 @@ def test_the_script_has_every_option_and_ends_in_a_worker(sweep_of):
         f"output={sweep.path}/logs/job-%A_%a.log",
     }  # fmt: skip
     assert "\nmodule load cuda\nexport CUDA_VISIBLE_DEVICES=\n" in text
-    assert f"-m lmkit sweep work {sweep.path} &\n" in text
+    assert f"-Pm lmkit sweep work {sweep.path} &\n" in text
     subprocess.run(["bash", "-n"], input=text, text=True, check=True)
     sweep.path = Path("/shared/my runs/sweeps/mine")
     sweep.manifest = replace(sweep.manifest, started_in="/home/josé w")

@@ -4,6 +4,8 @@ import pytest
 
 import lmkit
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.finetuning import finetuning_config
+from lmkit.experiment.load import load_run
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.triggers import Never
 from tests.tiny import TINY
@@ -25,6 +27,40 @@ def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, tmp_path):
     write_tensors(old, content)
     with pytest.raises(UserError, match=r"last\.ckpt is of an earlier version; remove it"):
         fit(Never(), 2, resume=old)
+
+
+def test_a_best_checkpoint_of_another_moment_than_the_last_is_refused(tmp_path):
+    def stop(epoch: int, row) -> None:
+        if epoch == 2:
+            raise ValueError("given up")
+
+    line = [*TINY, f"runs_dir={tmp_path}"]
+    with pytest.raises(ValueError, match="given up"):
+        lmkit.train(line, stop)
+    (last,) = tmp_path.glob("*/checkpoints/last.ckpt")
+    best, content = last.with_name("best.ckpt"), load_checkpoint(last)
+    state = content["callbacks"]["EpochEnd"]
+    write_tensors(last, content | {"callbacks": {"EpochEnd": state | {"last_is_best": False}}})
+    write_tensors(best, content | {"epoch": 0})  # of an epoch before
+    with pytest.raises(UserError, match=r"best\.ckpt is of epoch 1, and the best epoch is 2: was"):
+        lmkit.train(line)
+    best.unlink()
+    with pytest.raises(
+        UserError, match=r"best\.ckpt is missing, and that of epoch 2 is needed: was"
+    ):
+        lmkit.train(line)
+    write_tensors(last, content)  # as it was: the best itself
+    run = lmkit.train(line)
+    assert run.result.metrics["best_epoch"] == 2
+
+    write_tensors(best, content | {"epoch": 0})  # from a backup, say
+    for read in (
+        lambda: lmkit.load(run.folder.path),
+        lambda: load_run(run.folder.path, "best", None, None),
+        lambda: finetuning_config(run.folder, {}, None, None),
+    ):
+        with pytest.raises(UserError, match=r"best\.ckpt is of epoch 1, and the best epoch is 2"):
+            read()
 
 
 def test_after_each_epoch_its_row_is_told_and_an_error_leaves_what_can_be_resumed(tmp_path):

@@ -86,6 +86,8 @@ class Evaluate(Analysis):
             options = {"method": method.kind} | method.options()
             at = " ".join(f"{option}={value}" for option, value in options.items())
             raise UserError(f"the {self.split} perplexity of {at} is not finite")
+        if not run.changed and run.source.fingerprint() != subject.text.sha256:
+            raise UserError("the text was edited while it was predicted: measure it again")
         of_the_text = text_content(
             run.model, run.data, run.source, self.split, measured,
             in_one_column=method.in_one_column,

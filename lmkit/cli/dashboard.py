@@ -15,7 +15,7 @@ from lmkit.runs.sweep_folder import SweepFolder
 COMMAND = Command(
     "lmkit dashboard",
     "SWEEP ENTITY/PROJECT",
-    __doc__.strip(),
+    (__doc__ or "").strip(),  # python -OO has none
     {"runs_dir": RUNS_DIR},
     least=2,
     most=2,

@@ -17,7 +17,7 @@ from lmkit.errors.user_error import require_folder
 COMMAND = Command(
     "lmkit download",
     "CORPUS",
-    __doc__.strip(),
+    (__doc__ or "").strip(),  # python -OO has none
     {
         "root": Option(
             "", "folder of the corpora; default: LMKIT_DATA if set, otherwise data", is_path=True

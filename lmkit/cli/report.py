@@ -51,7 +51,7 @@ def main(config: DictConfig) -> None:
             left_out[f"analysis/{stem}.json"] = (
                 "of no analysis known here: --config-dir names yours"
             )
-        new = [folder.path.name for folder in folders if folder.state() == "new"]
+        new = [folder.path.name for folder in folders if folder.path.name not in runs.index]
         left_out = dict.fromkeys(new, "it has not been started") | left_out
     with console.status("drawing"):
         written = make_report(

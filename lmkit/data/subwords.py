@@ -11,7 +11,7 @@ import os
 from collections.abc import Sequence
 from contextlib import suppress
 from functools import cached_property
-from itertools import takewhile
+from itertools import chain, takewhile
 from pathlib import Path
 from typing import Self
 
@@ -21,7 +21,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
-from lmkit.data.tokenizer import EOS, Tokenizer, lines_of, words_of
+from lmkit.data.tokenizer import EOS, Tokenizer, each_word, lines_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
@@ -96,7 +96,7 @@ class Subwords(Tokenizer):
 
     def first_word_tokens(self, text: str) -> int | None:
         """How many tokens the first word of a text is; None where one reaches into the second."""
-        end = len(next(iter(words_of(text))))
+        end = len(next(each_word(text)))
         within = [stop for start, stop in self._encoding(text).offsets if start < end]
         return len(within) if max(within) == end else None
 
@@ -184,11 +184,11 @@ class BytePairs(Subwords):
     """
 
     def encode(self, text: str) -> np.ndarray:
-        words = words_of(text)
-        different = list(dict.fromkeys(words))  # each is encoded once
+        # word by word: a list of all words or of all tokens takes several times the text's memory
+        different = list(dict.fromkeys(each_word(text)))  # each is encoded once
         encoded = self._tokenizer.encode_batch(different)
         ids = {word: each.ids for word, each in zip(different, encoded, strict=True)}
-        return np.array([index for word in words for index in ids[word]], dtype=np.int64)
+        return np.fromiter(chain.from_iterable(map(ids.__getitem__, each_word(text))), np.int64)
 
     def line_end(self) -> int:
         """The line end that was joined first, with blanks before it, if any was; else the plain
@@ -199,7 +199,7 @@ class BytePairs(Subwords):
         return next(ends, byte)
 
     def first_word_tokens(self, text: str) -> int | None:
-        return len(self.encode(next(iter(words_of(text)))))
+        return len(self.encode(next(each_word(text))))
 
 
 def trained_byte_pairs(text: str, size: int) -> BytePairs:

@@ -110,6 +110,9 @@ class TextFiles(SplitFiles):
         self.field, self.held_out = str(field), held_out
 
     def read(self, split: str) -> bytes:
+        path = self.path(split)
+        if path.suffix == FORMS[0] and path != self._place():  # plain, and not cut: as it is
+            return super().read(split)
         return b"".join(piece for _, piece in self._pieces(split))
 
     def named(self, split: str, line: int | None = None) -> str:

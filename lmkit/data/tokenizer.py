@@ -8,7 +8,7 @@ words, zero-width characters do not. A line ends with \\n, \\r\\n or \\r alone.
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from lmkit.errors.user_error import UserError, did_you_mean
 
@@ -16,6 +16,11 @@ EOS, UNKNOWN = "<eos>", "<unk>"
 # A word or a line's end, with the blanks before it. `\s` is white space as str.split knows it.
 _LINE_END = re.compile(r" ?\n ?")  # among words that blanks join
 _WORD = re.compile(r"[^\S\n]*(?:\n|\S+)|[^\S\n]+")
+
+
+def each_word(text: str) -> Iterator[str]:
+    """What `words_of` returns, one by one."""
+    return (found[0] for found in _WORD.finditer(text))
 
 
 def words_of(text: str) -> list[str]:

@@ -28,6 +28,7 @@ from lmkit.measures.perplexity import Perplexity, perplexity, text_content
 from lmkit.presentation.quantities import perplexity_text
 from lmkit.runs.array_files import final_spectrum, write_spectrum
 from lmkit.runs.folder import RunFolder
+from lmkit.runs.identity import foreign_targets
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.observer import tell
 from lmkit.runs.provenance import provenance
@@ -180,7 +181,8 @@ def _cost(trained: RunObjects) -> dict[str, Any]:
 def origin(defined: RunDefinition) -> dict[str, Any]:
     """The provenance of a run that this process is about to train."""
     names = [torch.cuda.get_device_name()] if defined.accelerator == "gpu" else []
-    made_by = provenance(defined.data_sha256, defined.config["threads"], names)
+    targets = foreign_targets([defined.identity.settings, defined.config["data"]])
+    made_by = provenance(defined.data_sha256, defined.config["threads"], names, targets)
     start = defined.config.get("finetuned_from")
     return made_by if start is None else made_by | {"finetuned_from": start}
 

@@ -333,8 +333,12 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     Raises: UserError naming the option that is wrong.
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
-    sections = folder.substituted(config["logger"]).items()
-    return [make(s, f"logger.{name}", Logger) for name, s in sections if s is not None]
+    sections = {n: s for n, s in folder.substituted(config["logger"]).items() if s is not None}
+    mlflow = sections.get("mlflow", {"tracking_uri": ""})
+    if mlflow.get("tracking_uri", "") is None:  # not in the configuration: it may hold a password
+        database = f"sqlite:///{folder.path.resolve()}/mlflow.db"
+        mlflow["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or database
+    return [make(section, f"logger.{name}", Logger) for name, section in sections.items()]
 
 
 def try_loggers(config: Section) -> None:

@@ -8,6 +8,7 @@ from platformdirs import user_cache_path
 from rich.console import Console
 from rich.filesize import decimal as data_size
 
+from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import Column, Row, plain_table
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.retention import bytes_on_disk
@@ -16,8 +17,13 @@ FILE = "contexts.bin"
 
 
 def cache_folder() -> Path:
-    """Where contexts are kept: a folder per trunk, split and layout."""
-    return user_cache_path("lmkit") / "contexts"
+    """Where contexts are kept: a folder per trunk, split and layout. Raises: UserError."""
+    try:
+        return user_cache_path("lmkit") / "contexts"
+    except RuntimeError:  # as in a container whose user is not known
+        raise UserError(
+            "there is no home folder to keep contexts in: XDG_CACHE_HOME=FOLDER names another"
+        ) from None
 
 
 def lock_of(path: Path) -> Path:
@@ -31,7 +37,8 @@ def clean(dry_run: bool, console: Console) -> None:
     Contexts that a process is computing stay. A process that reads them continues: the disk space
     is free once it ends.
     """
-    folders = sorted(path for path in cache_folder().glob("*") if path.is_dir())
+    found = [path for path in cache_folder().glob("*") if path.is_dir()]
+    folders = sorted(path for path in found if not path.is_symlink())  # to another disk, say
     sizes = [bytes_on_disk(folder) for folder in folders]
     rows: list[Row] = [
         [path.name, data_size(size)] for path, size in zip(folders, sizes, strict=True)

@@ -85,7 +85,7 @@ def facts_of(checkpoint: Checkpoint, option: str) -> ModelFacts:
     """
     transformers, where = _transformers(), _where(checkpoint)
     with _told_of(option, checkpoint):
-        config = _from(transformers.AutoConfig, where).get_text_config()
+        config = _config(transformers, where).get_text_config()
         prefix = _tokenizer(transformers, where).prefix
         folder = _folder(checkpoint)
         _require_safetensors(Path(folder))
@@ -124,7 +124,7 @@ def load_pretrained(
     with _told_of(option, checkpoint):
         if checkpoint.is_local:
             _require_safetensors(Path(checkpoint.place))
-        config = _from(transformers.AutoConfig, where)
+        config = _config(transformers, where)
         if constants.HF_HUB_OFFLINE:  # before the text is read: nothing can be fetched later
             _require_safetensors(Path(_folder(checkpoint)))
         tokenized = TokenizedText(text, _tokenizer(transformers, where))
@@ -217,6 +217,20 @@ def _body(transformers: ModuleType, config: Any, where: dict[str, Any]) -> nn.Mo
         raise UserError(f"the weights of {type(body).__name__} lack {missing[0]}{more}")
     loaded: nn.Module = body.eval()
     return loaded
+
+
+def _config(transformers: Any, where: dict[str, Any]) -> Any:
+    """The model's configuration. Raises: UserError when it names the file of its weights:
+    transformers would read any, and one that is no safetensors can run code.
+    """
+    config = _from(transformers.AutoConfig, where)
+    for each in (config, config.get_text_config()):
+        if (named := getattr(each, "transformers_weights", None)) is not None:
+            raise UserError(
+                f"its config.json names {named} as its weights, and lmkit reads model.safetensors "
+                f"or its index alone: remove transformers_weights"
+            )
+    return config
 
 
 def _require_safetensors(folder: Path) -> None:

@@ -123,8 +123,11 @@ def _table(table: PageTable, stem: str, out: Path) -> Fields:
 
 
 def _figure(each: PageFigure, stem: str, out: Path) -> Fields:
-    svg = to_svg(each.figure, stem)
-    replace_bytes(out / "figures" / f"{stem}.svg", svg.encode())
-    replace_bytes(out / "figures" / f"{stem}.pdf", to_pdf(each.figure))
+    svg, file = to_svg(each.figure, stem), out / "figures" / f"{stem}.svg"
+    pdf = file.with_suffix(".pdf")
+    # most of a page's time is the fonts of its PDFs: a figure that is there is not drawn again
+    if not (pdf.exists() and file.exists() and file.read_bytes() == svg.encode()):
+        replace_bytes(pdf, to_pdf(each.figure))
+        replace_bytes(file, svg.encode())  # the last: without it both are drawn again
     element = for_page(svg, stem, str(escape(each.title)))
     return vars(each) | {"stem": stem, "svg": Markup(element)}

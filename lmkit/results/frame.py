@@ -221,7 +221,7 @@ def _finished(run: FinishedRun) -> Row:
     provenance = result.provenance
     git = _mapping(provenance.get("git"))
     return row | {
-        "code.sha256": provenance.get("code_sha256"),
+        "code.sha256": "+".join(result.codes) or None,
         "code.commit": git.get("commit"),
         "code.dirty": git.get("dirty"),
         "code.has_changed": run.code_has_changed(),

@@ -13,6 +13,7 @@ run's.
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from contextlib import suppress
+from glob import glob
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -55,7 +56,9 @@ def analysis_stems(run: RunFolder, kind: str, *, every_text: bool = False) -> li
 
 def of_no_analysis(folders: Iterable[RunFolder], kinds: Collection[str]) -> list[str]:
     """The stems of files that analyses of other kinds wrote into these folders."""
-    stems = {path.stem for folder in folders for path in folder.analysis.glob("*.json")}
+    # not by Path: one folder may be closed to the user
+    names = (name for each in folders for name in glob("*.json", root_dir=each.analysis))
+    stems = {name.removesuffix(".json") for name in names}
     return sorted(stem for stem in stems if not any(_is_of(kind, stem) for kind in kinds))
 
 

@@ -283,8 +283,8 @@ class FinishedRun:
 
     def code_has_changed(self) -> bool | None:
         """Whether the code that decides its numbers has changed since; None: no record of it."""
-        recorded = self.result.provenance.get("code_sha256")
-        return None if recorded is None else recorded != code_sha256()
+        codes = self.result.codes
+        return codes != [code_sha256()] if codes else None
 
 
 def standing(folder: RunFolder, locks: Locks | None = None) -> str:

@@ -4,7 +4,7 @@ import os
 import platform
 import socket
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -21,22 +21,29 @@ _DISTRIBUTIONS = (
     "omegaconf",
     "numpy",
     "scipy",
+    "tokenizers",
+    "transformers",
     "wandb",
 )
+_TOLD = {name.replace("-", "_") for name in _DISTRIBUTIONS} | {"hydra"}  # their modules
 _GIT_TIMEOUT_S = 20
 
 
 def provenance(
-    data_sha256: str, threads: int, device_names: Sequence[str] = ()
+    data_sha256: str, threads: int, device_names: Sequence[str] = (), targets: Iterable[str] = ()
 ) -> dict[str, object]:
-    """The provenance of a result, ready for JSON."""
+    """The provenance of a result, ready for JSON.
+
+    Args:
+        targets: classes from outside lmkit; the packages that they come from are told too.
+    """
     return {
         "schema_version": SCHEMA_VERSION,
         "identity_version": IDENTITY_VERSION,
         "code_sha256": code_sha256(),
         "git": git_revision(PACKAGE),
         "python": platform.python_version(),
-        "packages": {name: _version(name) for name in _DISTRIBUTIONS},
+        "packages": {name: _version(name) for name in [*_DISTRIBUTIONS, *_others(targets)]},
         "platform": platform.platform(),
         "host": socket.gethostname(),
         "hardware": _hardware(device_names),
@@ -89,6 +96,15 @@ def _hardware(device_names: Sequence[str]) -> dict[str, object]:
     }
 
 
+def _others(targets: Iterable[str]) -> list[str]:
+    """The distributions that these classes come from, beside those that are always told."""
+    if not (modules := {target.partition(".")[0] for target in targets} - _TOLD):
+        return []
+    by_module = metadata.packages_distributions()  # reads the records of all
+    found = {name for module in modules for name in by_module.get(module, ())}
+    return sorted(found - set(_DISTRIBUTIONS))
+
+
 def _git(folder: Path, *arguments: str) -> str | None:
     """The output of a git command in `folder`, None when it fails."""
     # Without a hook's environment, and without refreshing the index: many runs may call it at once.
@@ -96,7 +112,8 @@ def _git(folder: Path, *arguments: str) -> str | None:
     environment["GIT_OPTIONAL_LOCKS"] = "0"
     try:
         done = subprocess.run(
-            ["git", "-C", str(folder), *arguments],
+            # the owner of the checkout, whose code runs here, may be another user
+            ["git", "-c", "safe.directory=*", "-C", str(folder), *arguments],
             env=environment,
             capture_output=True,
             text=True,

@@ -80,6 +80,13 @@ class Result:
     provenance: dict[str, Any]
     budget: Spent
 
+    @property
+    def codes(self) -> list[str]:
+        """The hashes of the versions of lmkit that trained the run; none of an early result."""
+        versions = [*self.provenance.get("earlier_code", ()), self.provenance]
+        hashes = (version.get("code_sha256") for version in versions)
+        return list(dict.fromkeys(filter(None, hashes)))
+
 
 def publish_result(path: Path, result: Result, check: Check = unlocked) -> None:
     """Writes `result` to `path`, once; `check` can still call it off.

@@ -150,7 +150,7 @@ def _runs_at(place: str, runs_dir: str) -> list[RunFolder]:
     """The runs at a place, whatever their state; [] where there is none."""
     paths = _paths_at(place)
     by_name = [Path(runs_dir, "sweeps", place), Path(runs_dir, place)]
-    return [run for path in paths for run in _runs_in(path)] or [
+    return [run for path in paths for run in _runs_in(path, len(paths) > 1)] or [
         run for path in by_name for run in _runs_in(path)
     ]
 
@@ -171,11 +171,19 @@ def _models_at(place: str) -> list[RunFolder]:
     return [f for f in folders if not _may_be_run(f) and any(f.analysis.glob("*.json"))]
 
 
-def _runs_in(path: Path) -> list[RunFolder]:
-    """The points of a sweep, the run itself, or the runs that lie in a folder."""
+def _runs_in(path: Path, is_one_of_many: bool = False) -> list[RunFolder]:
+    """The points of a sweep, the run itself, or the runs that lie in a folder. One of many that is
+    closed to the user counts as a run.
+    """
     if not os.path.exists(path):
         return []
-    if (path / MANIFEST).is_file():
+    try:
+        is_sweep = (path / MANIFEST).is_file()
+    except PermissionError:
+        if not is_one_of_many:
+            raise
+        is_sweep = False
+    if is_sweep:
         sweep = SweepFolder.find(str(path), ".")
         return [sweep.run_folder(point) for point in sweep.manifest.points]
     if _may_be_run(RunFolder(path)):

@@ -60,9 +60,9 @@ def source_sha256(target: str) -> str | None:
     """SHA-256 (hex) of the files that define a user's own class: the one with the class, and those
     of the user's own that it imports, and they import.
 
-    None for what a distribution installed, wherever it lies: its version is in a result's
-    provenance. None too if the file is not known. An editable installation counts as the user's
-    own, lmkit does not.
+    None for what a distribution installed, wherever it lies: its version is in the provenance of a
+    run that it decides. None too if the file is not known. An editable installation counts as the
+    user's own, lmkit does not.
     """
     source = find_source(target)
     if source is None or _is_installed(source.file):

@@ -157,7 +157,7 @@ def _done(point: Point, result: Result) -> Standing:
         metrics.get("test_spectrum", {}).get("press_rank"),
         result.cost.get("seconds_per_epoch"),
         has_diverged=not all(map(math.isfinite, perplexities)),
-        code_has_changed=result.provenance.get("code_sha256", code_sha256()) != code_sha256(),
+        code_has_changed=result.codes not in ([], [code_sha256()]),
     )
 
 

@@ -111,7 +111,8 @@ class Trainer(pl.Trainer):
         refuses an option only now, such as a metric that no run has; where a GPU's memory is full.
         """
         smaller = (
-            "choose a smaller head.chunk_mb or windows.batch_size, or trainer.precision=bf16-mixed"
+            "choose a smaller head.chunk_mb, windows.batch_size or callbacks.spectrum.contexts, or "
+            "trainer.precision=bf16-mixed"
         )
         try:
             with within_gpu_memory(smaller):

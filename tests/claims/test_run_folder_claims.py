@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from xml.etree import ElementTree
 
+import lmkit as package
 from lmkit.runs.folder import RunFolder
 from tests.conftest import REPOSITORY
 from tests.tiny import TINY
@@ -89,6 +90,8 @@ def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_
         lmkit("train", *TINY, f"max_epochs={epochs}")
         earlier = {} if commit == "a" else {"earlier_code": [of("a")]}
         assert run().read_result().provenance == of(commit) | earlier
+        (codes,) = package.results("runs")["code.sha256"]
+        assert codes == ("a+b" if earlier else "a")
     assert checkpoints == [0, 2, 2, 2]
 
 

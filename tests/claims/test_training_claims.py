@@ -9,6 +9,7 @@ import torch
 
 import lmkit as package
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.make import make
 from lmkit.runs.metrics import MetricsFile
 from tests.pages import write_shown_files
 from tests.tiny import TINY, without
@@ -156,6 +157,21 @@ def test_a_runs_name_says_its_head(refused, tmp_path, monkeypatch):
     for line in (own, own[::-1]):
         assert refused("train", *TINY, *line) == "toy_mix"
     assert refused("train", *TINY, "head/transform=sigsoftmax", "name=mine") == "mine"
+
+
+def test_a_class_edited_while_its_run_starts_is_refused(refused, tmp_path, monkeypatch):
+    write_shown_files(tmp_path)
+    heads = tmp_path / "heads.py"
+    shown = heads.read_text()
+
+    def edited(*arguments: object, **parts: object) -> object:
+        heads.write_text(f"{shown}\n")  # after the identity, before the model
+        return make(*arguments, **parts)
+
+    monkeypatch.setattr("lmkit.experiment.objects.make", edited)
+    message = refused("train", *TINY, "head.transform._target_=heads.Cube")
+    assert "heads.Cube, or a file that it imports, was edited while this run started" in message
+    assert not list(tmp_path.glob("runs/*/config.yaml"))
 
 
 def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_path):

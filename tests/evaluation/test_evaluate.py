@@ -41,6 +41,16 @@ def test_static_is_the_result_of_training(toy_copy, evaluated):
     evaluated("checkpoint=last")
 
 
+def test_a_text_that_is_edited_while_it_is_predicted_is_not_counted_in(
+    toy_copy, refused, monkeypatch
+):
+    fingerprints = iter(["of the text", "of another"])
+    monkeypatch.setattr("lmkit.data.toy.ToyLanguage.fingerprint", lambda self: next(fingerprints))
+    message = refused("evaluate", f"run={toy_copy.path}")
+    assert "the text was edited while it was predicted: measure it again" in message
+    assert not list(toy_copy.analysis.glob("evaluate*"))
+
+
 def test_without_weight_or_steps_both_are_static(evaluated):
     static = evaluated()["ppl"]
     assert evaluated("method=cache", "method.weight=0")["ppl"] == pytest.approx(static)

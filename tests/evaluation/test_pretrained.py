@@ -399,6 +399,10 @@ def spoiled(models: Path, here: Path, case: str) -> str:
     elif case == "words":
         for file in folder.glob("tokenizer*"):
             file.unlink()
+    elif case == "weights":
+        config.write_text(
+            json.dumps(json.loads(config.read_text()) | {"transformers_weights": "a.bin"})
+        )
     elif case == "config":
         config.unlink()
     return case
@@ -410,6 +414,10 @@ def spoiled(models: Path, here: Path, case: str) -> str:
         ("bin", "hf=bin: weights must be in safetensors, but there are only pytorch_model.bin"),
         ("shard", "hf=shard: shard/model.safetensors.index.json names shard.bin: weights must be"),
         ("above", "hf=above: above/model.safetensors.index.json names ../up.safetensors: weights"),
+        (
+            "weights",
+            "hf=weights: its config.json names a.bin as its weights, and lmkit reads model",
+        ),
         ("index", "hf=index: index/model.safetensors.index.json is no index of weights"),
         ("code", "hf=code: it needs custom code, which lmkit does not run"),
         ("layers", "hf=layers: the weights of GPT2LMHeadModel lack transformer.h.2."),

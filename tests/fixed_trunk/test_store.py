@@ -140,8 +140,10 @@ def test_a_process_that_is_killed_while_it_computes_is_replaced(tmp_path, folder
     assert not list(folder.rglob(".*.tmp"))
 
 
-def test_clean_knows_contexts(folder, lmkit, refused):
+def test_clean_knows_contexts(folder, tmp_path, lmkit, refused):
     stored_contexts(contents(), lambda: [values()])
+    linked = folder / "linked"  # moved to another disk
+    linked.symlink_to(tmp_path)
     size = data_size(512 * contents().path.stat().st_blocks)
     assert refused("clean", "contexts", "keep=none") == (
         "keep is for runs: contexts are removed whole"
@@ -150,4 +152,12 @@ def test_clean_knows_contexts(folder, lmkit, refused):
         shown = lmkit("clean", *words)
         assert contents().path.exists() is not gone
         assert (f"{size} freed" if gone else "nothing has been removed") in shown
-    assert not list(folder.glob("*"))
+    assert list(folder.glob("*")) == [linked]
+
+
+def test_a_user_without_a_home_is_told_of_it(refused, monkeypatch):
+    def homeless(name: str) -> Path:
+        raise RuntimeError("could not determine the home directory")
+
+    monkeypatch.setattr("lmkit.fixed_trunk.cache.user_cache_path", homeless)
+    assert refused("clean", "contexts").startswith("there is no home folder to keep contexts in")

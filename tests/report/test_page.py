@@ -595,6 +595,22 @@ def test_seconds_of_several_devices_are_told_apart(runs, tmp_path):
     assert by_label["device_kind"].to_dict() == {"Softmax": "cpu", "GSS": "cuda"}
 
 
+def test_a_figure_that_is_there_is_not_made_a_pdf_again(runs, tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("lmkit.report.page.to_pdf", lambda figure: drawn.append(figure) or b"pdf")
+    page_of(runs, tmp_path)
+    first = len(drawn)
+    page_of(runs, tmp_path)
+    assert len(drawn) == first > 1
+    one, another = sorted((tmp_path / "figures").glob("*.svg"))[:2]
+    one.write_text("of other runs")
+    another.with_suffix(".pdf").unlink()
+    page_of(runs, tmp_path)
+    assert len(drawn) == first + 2
+    assert another.with_suffix(".pdf").read_bytes() == b"pdf"
+    assert one.read_text() != "of other runs"
+
+
 def test_every_digit_is_in_the_csv_and_the_same_runs_give_the_same_bytes(runs, tmp_path):
     first, second = (tmp_path / name for name in ("a", "b"))
     page_of(runs, first)

@@ -1,7 +1,9 @@
 """What a result says of its making."""
 
 import json
+import os
 import subprocess
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
@@ -57,6 +59,13 @@ def test_package_installed_inside_another_checkout(checkout: Path) -> None:
     assert git_revision(installed) is None
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_checkout_of_another_user_has_its_commit(checkout):
+    for path in (checkout, *checkout.rglob("*")):
+        os.chown(path, 12345, 12345)
+    assert git_revision(checkout) is not None
+
+
 def test_what_a_git_hook_sets_does_not_mislead(checkout, monkeypatch):
     monkeypatch.setenv("GIT_DIR", "/nowhere")
     assert git_revision(checkout) is not None
@@ -68,3 +77,8 @@ def test_provenance_is_json() -> None:
     assert made["data_sha256"] == "d" * 64
     assert made["threads"] == 2
     assert {"lmkit", "torch", "numpy"} <= made["packages"].keys()
+    assert "nltk" not in made["packages"]
+    own = provenance("", 1, targets=["nltk.metrics.Paice", "heads.Cube", "torch.optim.SGD"])
+    others = own["packages"].keys() - made["packages"].keys()
+    assert others == {"nltk"}  # a class of a package's own, at its version
+    assert own["packages"]["nltk"] == version("nltk")

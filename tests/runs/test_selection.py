@@ -81,10 +81,19 @@ def test_a_run_whose_folder_is_closed_is_left_out(runs, monkeypatch):
             raise PermissionError(13, "Permission denied", str(self.result))
         return state(self)
 
+    is_file = Path.is_file
+
+    def is_open(self: Path) -> bool:
+        if self.parent.name.startswith("wt2"):
+            raise PermissionError(13, "Permission denied", str(self))
+        return is_file(self)
+
     monkeypatch.setattr(RunFolder, "state", closed)
-    selection = select_runs("run", str(runs))
-    assert labels(selection) == ["gss 1", "gss 2", "softmax 1", "softmax 2"]
-    assert "its folder cannot be read: Permission denied" in selection.left_out.values()
+    monkeypatch.setattr(Path, "is_file", is_open)
+    for place in (str(runs), f"{runs}/*"):
+        selection = select_runs("run", place)
+        assert labels(selection) == ["gss 1", "gss 2", "softmax 1", "softmax 2"]
+        assert "its folder cannot be read: Permission denied" in selection.left_out.values()
 
 
 @pytest.mark.parametrize(("name", "filters"), [("my runs seed:2", ""), ("my runs", " seed:1")])

@@ -120,9 +120,13 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
 @pytest.mark.slow
 def test_the_name_of_an_own_configuration_reaches_the_runs(folder):
     line = ["--config-dir", "mine", "--config-name", "short", "--multirun"]
+    line += ["head.transform._target_=own_code.Doubled", "seed=1", "sweep.name=mine"]
+    (folder / "lmkit").mkdir()  # another checkout, and a script named as a module of Python
+    for name in ("lmkit/__init__.py", "profile.py"):
+        (folder / name).write_text("raise SystemExit('a file of the folder has run')\n")
     # in new processes, with imports of their own: the sweep's, its check's, its point's
     trained = subprocess.run(
-        [sys.executable, "-m", "lmkit", "train", *line, "seed=1", "sweep.name=mine"],
+        [sys.executable, "-Pm", "lmkit", "train", *line],  # as the command lmkit is started
         cwd=folder,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -130,4 +134,4 @@ def test_the_name_of_an_own_configuration_reaches_the_runs(folder):
     )
     assert trained.returncode == 0, trained.stdout + trained.stderr
     (result,) = folder.glob("runs/*/result.json")
-    assert result.parent.name.startswith("own-")
+    assert result.parent.name.startswith("own_doubled-")

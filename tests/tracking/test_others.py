@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 
 from lmkit import train
+from lmkit.experiment.objects import make_loggers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
-from tests.tiny import without
+from tests.tiny import composed, without
 
 Values = dict[str, list[tuple[int, float]]]
 
@@ -34,6 +35,16 @@ def in_mlflow(folder: RunFolder) -> Values:
         name: [(m.step, m.value) for m in client.get_metric_history(run.info.run_id, name)]
         for name in run.data.metrics
     }
+
+
+def test_the_address_of_a_server_is_in_no_stored_configuration(tmp_path, monkeypatch):
+    server = f"sqlite:///{tmp_path}/PASSWORD.db"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", server)
+    config = composed("logger=mlflow")
+    assert "PASSWORD" not in str(config)
+    (logger,) = make_loggers(config, RunFolder(tmp_path / "run"))
+    assert logger._tracking_uri == server
+    assert "PASSWORD" not in str(config)
 
 
 @pytest.mark.slow

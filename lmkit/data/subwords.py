@@ -17,7 +17,6 @@ from typing import Self
 
 import numpy as np
 import tokenizers
-from platformdirs import user_cache_path
 from rich.console import Console
 from tokenizers import decoders, models, pre_tokenizers, trainers
 
@@ -25,6 +24,7 @@ from lmkit.data.tokenizer import EOS, Tokenizer, each_word, lines_of
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import replace_bytes
 from lmkit.runs.checksums import checked_json, read_json
+from lmkit.runs.user_cache import user_cache
 
 # Its threads would count beside those of the option `threads`, and warn in every forked process.
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
@@ -227,7 +227,7 @@ def trained_byte_pairs(text: str, size: int) -> BytePairs:
 
 def cache_folder() -> Path:
     """Where tokenizers are kept, each in a file named by the SHA-256 of what it was made from."""
-    return user_cache_path("lmkit") / "byte_pairs"
+    return user_cache() / "byte_pairs"
 
 
 def _train(text: str, size: int) -> tokenizers.Tokenizer:

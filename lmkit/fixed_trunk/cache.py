@@ -4,26 +4,20 @@ import shutil
 from contextlib import suppress
 from pathlib import Path
 
-from platformdirs import user_cache_path
 from rich.console import Console
 from rich.filesize import decimal as data_size
 
-from lmkit.errors.user_error import UserError
 from lmkit.presentation.tables import Column, Row, plain_table
 from lmkit.runs.lock import LockHeld, RunLock
 from lmkit.runs.retention import bytes_on_disk
+from lmkit.runs.user_cache import user_cache
 
 FILE = "contexts.bin"
 
 
 def cache_folder() -> Path:
-    """Where contexts are kept: a folder per trunk, split and layout. Raises: UserError."""
-    try:
-        return user_cache_path("lmkit") / "contexts"
-    except RuntimeError:  # as in a container whose user is not known
-        raise UserError(
-            "there is no home folder to keep contexts in: XDG_CACHE_HOME=FOLDER names another"
-        ) from None
+    """Where contexts are kept: a folder per trunk, split and layout."""
+    return user_cache() / "contexts"
 
 
 def lock_of(path: Path) -> Path:

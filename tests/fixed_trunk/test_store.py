@@ -153,11 +153,3 @@ def test_clean_knows_contexts(folder, tmp_path, lmkit, refused):
         assert contents().path.exists() is not gone
         assert (f"{size} freed" if gone else "nothing has been removed") in shown
     assert list(folder.glob("*")) == [linked]
-
-
-def test_a_user_without_a_home_is_told_of_it(refused, monkeypatch):
-    def homeless(name: str) -> Path:
-        raise RuntimeError("could not determine the home directory")
-
-    monkeypatch.setattr("lmkit.fixed_trunk.cache.user_cache_path", homeless)
-    assert refused("clean", "contexts").startswith("there is no home folder to keep contexts in")

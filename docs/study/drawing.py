@@ -143,15 +143,17 @@ def _less_softmax(
 
 
 def _name(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
-    """Writes the names of points (y, x, name) beside them: to the left of those at 0, else to the
-    right, and above or below what would be under it.
+    """Writes the names of points (y, x, name) beside them: to the left of those at 0 and of what is
+    near the right edge, else to the right, and above or below what would be under it, with a line
+    to its point.
     """
     height, letter, mark = 0.045 * np.ptp(ax.get_ylim()), 0.018, 0.015  # of the width of the axes
     to_axes = ax.transData + ax.transAxes.inverted()
     places = [to_axes.transform((x, y))[0] for y, x, _ in points]
     taken = [(y, at - mark, at + mark) for (y, _, _), at in zip(points, places, strict=True)]
     for (y, x, name), place in zip(points, places, strict=True):
-        begins = place + mark if x > 0 else place - mark - letter * len(name)
+        is_right = x > 0 and place + mark + letter * len(name) < 1
+        begins = place + mark if is_right else place - mark - letter * len(name)
         ends = begins + letter * len(name)
         under = [at for at, a, b in taken if begins < b and a < ends]
         moves = sorted(np.arange(-20, 20) * height / 4, key=abs)
@@ -159,12 +161,13 @@ def _name(ax: Axes, points: Sequence[tuple[float, float, str]]) -> None:
         taken.append((at, begins, ends))
         ax.annotate(
             name,
-            (x, at),
-            (6 if x > 0 else -6, 0),
-            textcoords="offset points",
-            ha="left" if x > 0 else "right",
+            (x, y),
+            (begins if is_right else ends, to_axes.transform((x, at))[1]),
+            textcoords="axes fraction",
+            ha="left" if is_right else "right",
             va="center",
             fontsize="small",
+            arrowprops={"arrowstyle": "-", "linewidth": 0.4, "color": INK} if at != y else None,
         )
 
 

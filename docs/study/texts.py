@@ -124,7 +124,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "settings": settings_table(known),
         "published": _published(),
         "rank_by_rate": _by_rate(to_end, PRESS),
-        "wikitext2": _on_wikitext2(kept[kept["trunk_name"] == WIKITEXT2]),
+        "wikitext2": _averaged(kept[kept["trunk_name"] == WIKITEXT2]),
         "by_slopes": _by_slopes(to_end),
         "at_limit": int((ended["epochs"] == ended["max_epochs"]).sum()),
         "limited": _limited(limited[limited["trunk_of"] == SETTINGS["softmax"][0]]),
@@ -220,14 +220,11 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
 
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
-    """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
-    `at_30`, and by how much valid perplexity chose the rate, `at_30_chose`. Of fresh seeds how many
-    were best after their last epoch, `at_30_last`; by head how far valid perplexity fell in the
-    last five, `at_30_fell`, Press's rank, `at_30_rank`, how far log P is from the nearest softmax,
-    `at_30_distance`, and by how many per cent its perplexity is higher, `at_30_price`; the
-    differences in per cent, `at_30_percent`, with Holm's p, `at_30_holm`, those with the tanh layer
-    at 5, which a GPU trained, `at_30_at_5`, and the layer's from halfway between Softmax and MoS,
-    `at_30_midway`; how many words are `never` the likeliest: of
+    """Of heads that were trained whole and averaged from epoch 30 on, beside what `_averaged` says,
+    with `at_30_` before its names: by how much valid perplexity chose the rate, `at_30_chose`; how
+    far log P is from the nearest softmax, `at_30_distance`, and by how many per cent its perplexity
+    is higher, `at_30_price`; Holm's p of the differences, `at_30_holm`, and those with the tanh
+    layer at 5, which a GPU trained, `at_30_at_5`; how many words are `never` the likeliest: of
     `all`, of those `unused` in the training text (if they are as many under all heads), and at most
     of those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
     perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
@@ -236,7 +233,6 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     runs = kept[kept["trunk_name"] == AT_30]
     ended = fresh(at_best_rate(runs))
     begun = fresh(runs)["folder"].map(lambda folder: _valid_ppl(folder)[0])
-    fell = ended["folder"].map(lambda folder: -np.diff(_valid_ppl(folder)[-6::5])[0])
     on_both = (
         fresh(runs)
         .assign(begun=begun)
@@ -250,22 +246,16 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     at_5 = runs[is_layer & (runs["rate"] == 5) & (runs["device_kind"] == "cuda")]
     with_5 = pd.concat([ended[~is_layer[ended.index]], fresh(at_5)])
     heads = dict(iter(ended.groupby("label")))
-    found, p = _of_pairs(ended)
+    p = _of_pairs(ended)[1]
     never = pd.DataFrame(_analyses(ended, "unargmaxable"))
     unused = never["unargmaxable"] - never["occurring"]
     first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
-    return {
-        "at_30": _whole_table(runs),
+    return {f"at_30_{name}": value for name, value in _averaged(runs).items()} | {
         "at_30_chose": {head: f"{np.diff(ppl.nsmallest(2))[0]:.2f}" for head, ppl in first},
-        "at_30_last": f"{(ended['best_epoch'] == ended['epochs']).sum()} of {len(ended)}",
-        "at_30_fell": {h: f"{ppl:.2f}" for h, ppl in fell.groupby(ended["label"]).mean().items()},
-        "at_30_percent": found["percent"],
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
-        "at_30_rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f} (mean {higher.mean():.1f})",
         "at_30_apart": f"{apart.abs().min():.1f} to {apart.abs().max():.1f}",
         "at_30_at_5": _of_pairs(with_5)[0]["percent"],
-        "at_30_midway": _from_midway(ended),
         "at_30_distance": {h: _nearest_texts(of)["distance"] for h, of in heads.items()},
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": {
@@ -276,17 +266,25 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     }
 
 
-def _on_wikitext2(runs: pd.DataFrame) -> dict[str, Any]:
-    """Of heads that were trained whole there: in Markdown a row a head, `table`, the differences in
-    `percent`, the layer's from halfway between Softmax and MoS, `midway`, and Press's `rank`.
+def _averaged(runs: pd.DataFrame) -> dict[str, Any]:
+    """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
+    `table`. Of fresh seeds the differences in `percent`, the layer's from halfway between Softmax
+    and MoS, `midway`, Press's `rank`, how many were best after their `last` epoch, how far valid
+    perplexity `fell` in the last five, and from what to what the layer's less MoS's went, `gap`.
     """
     ended = fresh(at_best_rate(runs))
-    heads = dict(iter(ended.groupby("label")))
+    by_head = ended.groupby("label")
+    curves = pd.DataFrame({name: _valid_ppl(f)[-6:] for name, f in ended["folder"].items()}).T
+    means = curves.groupby(ended["label"]).mean()  # a column an epoch
+    less = (means.loc["tanh layer (83)"] - means.loc["MoS (K=5)"]).tolist()
     return {
         "table": _whole_table(runs),
         "percent": _of_pairs(ended)[0]["percent"],
         "midway": _from_midway(ended),
-        "rank": {head: f"{of[PRESS].mean():.0f}" for head, of in heads.items()},
+        "rank": {head: f"{rank:.0f}" for head, rank in by_head[PRESS].mean().items()},
+        "last": f"{(ended['best_epoch'] == ended['epochs']).sum()} of {len(ended)}",
+        "fell": {head: f"{of[0] - of[5]:.2f}" for head, of in means.iterrows()},
+        "gap": f"{decimal(less[0], 2)} to {decimal(less[-1], 2)}",
     }
 
 

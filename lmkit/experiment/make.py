@@ -3,10 +3,13 @@
 Neither torch nor Lightning is imported here: what the section names imports what it needs.
 """
 
+import inspect
 import re
 import sys
 from collections.abc import Mapping
 from functools import partial
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import Any, TypeVar
 
 from hydra.errors import InstantiationException
@@ -14,7 +17,7 @@ from hydra.utils import instantiate
 
 from lmkit.errors.user_error import UserError, did_you_mean, misfit
 from lmkit.runs.identity import foreign_targets
-from lmkit.runs.source import source_sha256
+from lmkit.runs.source import find_source, own_files, source_sha256
 
 Section = Mapping[str, Any]
 
@@ -91,21 +94,42 @@ def factory_of(section: object, option: str) -> partial[Any]:
         factory: partial[Any] = instantiate(dict(section), _partial_=True, _convert_="all")
     except InstantiationException as error:
         raise not_made(error, option) from error
-    _require_as_imported(section)
+    _require_as_imported(section, factory.func)
     return factory
 
 
-def _require_as_imported(section: Section) -> None:
-    """Raises UserError where a class of the user's own was edited after this process made it: a run
-    would be trained by the earlier code, and have the name of the later.
+def _require_as_imported(section: Section, made: object) -> None:
+    """Raises UserError where a class of the user's own was edited after this process made it, or,
+    as in a notebook, imported it: a run would be trained by the earlier code, and have the name of
+    the later.
     """
     for target in foreign_targets(section):
         sha256 = source_sha256(target)
-        if SOURCES.setdefault(target, sha256) != sha256:
+        is_first = target not in SOURCES and sha256 and target == section.get("_target_")
+        is_earlier = is_first and not _is_as_in_its_files(made, target)
+        if is_earlier or SOURCES.setdefault(target, sha256) != sha256:
             raise UserError(
                 f"{target}, or a file that it imports, was edited after this process first made "
-                f"it: start Python anew"
+                f"or imported it: start Python anew"
             )
+
+
+def _is_as_in_its_files(made: object, target: str) -> bool:
+    """Whether the functions of a class, and of its bases, are compiled from their files as these
+    are now.
+    """
+    source = find_source(target)
+    files = own_files(source.file) if source else []
+    waiting = [compile(file.read_bytes(), file, "exec", dont_inherit=True) for file in files]
+    compiled: set[CodeType] = set()
+    while waiting:
+        code = waiting.pop()
+        compiled.add(code)
+        waiting += [inner for inner in code.co_consts if isinstance(inner, CodeType)]
+    parts = [vars(each).values() for each in made.__mro__] if isinstance(made, type) else [[made]]
+    functions = (inspect.unwrap(each) for part in parts for each in part if callable(each))
+    codes = (each.__code__ for each in functions if isinstance(each, FunctionType))
+    return all(code in compiled for code in codes if Path(code.co_filename).resolve() in files)
 
 
 def _refusals() -> tuple[type[Exception], ...]:

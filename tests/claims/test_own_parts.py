@@ -152,6 +152,17 @@ def test_an_edit_after_the_import_is_not_trained_by_the_earlier_code(lmkit, runs
     assert len(runs()) == 1
 
 
+def test_an_edit_after_ones_own_import_is_not_trained_by_the_earlier_code(lmkit, tmp_path):
+    mine = ["--config-dir=configs", *MINE[2:], *HEAD]
+    sys.path.append(str(tmp_path))
+    importlib.import_module("parts")  # in a notebook, to try it
+    (tmp_path / "parts.py").write_text(f"import math\n{MODULE}".replace("logits**3", "logits**5"))
+    with pytest.raises(UserError, match="first made or imported it: start Python anew"):
+        package.train(mine)
+    importlib.reload(sys.modules["parts"])
+    assert package.train(mine).result.metrics["test_ppl"] > 1
+
+
 def test_a_class_of_the_running_program_has_no_file_that_tells_edits(refused):
     error = refused("train", *TINY, "head.transform._target_=__main__.Cube")
     assert error.startswith("__main__.Cube is in the running program")

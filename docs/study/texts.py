@@ -221,14 +221,13 @@ def _of_head(of: pd.DataFrame, beside: pd.DataFrame) -> list[str]:
 
 def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from epoch 30 on, beside what `_averaged` says,
-    with `at_30_` before its names: by how much valid perplexity chose the rate, `at_30_chose`; how
-    far log P is from the nearest softmax, `at_30_distance`, and by how many per cent its perplexity
-    is higher, `at_30_price`; Holm's p of the differences, `at_30_holm`, and those with the tanh
-    layer at 5, which a GPU trained, `at_30_at_5`; how many words are `never` the likeliest: of
-    `all`, of those `unused` in the training text (if they are as many under all heads), and at most
-    of those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
-    perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
-    `at_30_apart`.
+    with `at_30_` before its names: how far log P is from the nearest softmax, `at_30_distance`, and
+    by how many per cent its perplexity is higher, `at_30_price`; Holm's p of the differences,
+    `at_30_holm`, and those with the tanh layer at 5, which a GPU trained, `at_30_at_5`; how many
+    words are `never` the likeliest: of `all`, of those `unused` in the training text (if they are
+    as many under all heads), and at most of those `occurring` in it. Of seeds that a CPU and a GPU
+    trained, how many per cent the CPU's perplexities are higher, `at_30_higher`, and how many the
+    two differ on valid after one epoch, `at_30_apart`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended = fresh(at_best_rate(runs))
@@ -249,9 +248,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     p = _of_pairs(ended)[1]
     never = pd.DataFrame(_analyses(ended, "unargmaxable"))
     unused = never["unargmaxable"] - never["occurring"]
-    first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
     return {f"at_30_{name}": value for name, value in _averaged(runs).items()} | {
-        "at_30_chose": {head: f"{np.diff(ppl.nsmallest(2))[0]:.2f}" for head, ppl in first},
         "at_30_holm": {pair: f"{value:.2f}" for pair, value in holm(pd.Series(p)).items()},
         "at_30_higher": f"{higher.min():.1f} to {higher.max():.1f} (mean {higher.mean():.1f})",
         "at_30_apart": f"{apart.abs().min():.1f} to {apart.abs().max():.1f}",
@@ -270,12 +267,14 @@ def _averaged(runs: pd.DataFrame) -> dict[str, Any]:
     """Of heads that were trained whole and averaged from one epoch on: in Markdown a row a head,
     `table`. Of fresh seeds the differences in `percent`, the layer's from halfway between Softmax
     and MoS, `midway`, Press's `rank`, how many were best after their `last` epoch, how far valid
-    perplexity `fell` in the last five, and from what to what the layer's less MoS's went, `gap`.
+    perplexity `fell` in the last five, and from what to what the layer's less MoS's went, `gap`; by
+    how much the choosing seed's `chose` the rate.
     """
     ended = fresh(at_best_rate(runs))
     by_head = ended.groupby("label")
     curves = pd.DataFrame({name: _valid_ppl(f)[-6:] for name, f in ended["folder"].items()}).T
     means = curves.groupby(ended["label"]).mean()  # a column an epoch
+    first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
     less = (means.loc["tanh layer (83)"] - means.loc["MoS (K=5)"]).tolist()
     return {
         "table": _whole_table(runs),
@@ -284,6 +283,7 @@ def _averaged(runs: pd.DataFrame) -> dict[str, Any]:
         "rank": {head: f"{rank:.0f}" for head, rank in by_head[PRESS].mean().items()},
         "last": f"{(ended['best_epoch'] == ended['epochs']).sum()} of {len(ended)}",
         "fell": {head: f"{of[0] - of[5]:.2f}" for head, of in means.iterrows()},
+        "chose": {head: f"{np.diff(ppl.nsmallest(2))[0]:.2f}" for head, ppl in first},
         "gap": f"{decimal(less[0], 2)} to {decimal(less[-1], 2)}",
     }
 

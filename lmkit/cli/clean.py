@@ -36,8 +36,9 @@ Frees the disk space of checkpoints of finished runs. RUNS is a run, a folder of
 lmkit report takes them.
 
 All files that hold results stay. So do the checkpoints of a run that has not finished, that is in
-use, or that a sweep is to train further, and best.ckpt of one that an unfinished run beside it
-finetunes or has as its fixed trunk. Restoring removed checkpoints takes training again.""",
+use, or that a sweep is to train further, and best.ckpt of one that an unfinished run beside it, or
+one that a sweep is to train, finetunes or has as its fixed trunk. Restoring removed checkpoints
+takes training again.""",
     {
         "keep": Option(
             "best",

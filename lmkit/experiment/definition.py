@@ -24,7 +24,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.identity import RunIdentity, identity
 from lmkit.runs.result import Budget
 from lmkit.runs.retention import KEEPS
-from lmkit.runs.source import source_sha256
+from lmkit.runs.source import find_source, own_files, sha256_of_file
 
 ACCELERATORS = ("auto", "cpu", "gpu")
 # Linux device files of NVIDIA GPUs, Tegra, AMD GPUs, and GPUs within WSL
@@ -42,6 +42,7 @@ class RunDefinition:
     folder: RunFolder
     budget: Budget
     accelerator: str
+    own_files: Mapping[Path, str]  # of the user's own classes, with their hashes
 
     def loaded(self) -> Splits[Any]:
         """The data. Raises: UserError as `Corpus.loaded` and `require_same_data`."""
@@ -58,16 +59,14 @@ class RunDefinition:
             )
 
     def require_same_sources(self) -> None:
-        """Raises NotHereError if a class of the user's own, which may have been imported long after
-        the identity was found, is no longer the one that it names.
+        """Raises NotHereError if a file of the user's own classes, which may have been imported
+        long after the identity was found, is no longer the one that it names.
         """
-        named = self.identity.settings.get("sources", {})
-        assert isinstance(named, dict)
-        for target, sha256 in named.items():
-            if source_sha256(target) != sha256:
+        for file, sha256 in self.own_files.items():
+            if sha256_of_file(file) != sha256:
                 raise NotHereError(
-                    f"{target}, or a file that it imports, was edited while this run started: type "
-                    f"the command again, which is another run"
+                    f"{file} was edited while this run started: type the command again, which is "
+                    f"another run"
                 )
 
 
@@ -93,7 +92,10 @@ def define(
     kind = "cuda" if accelerator == "gpu" else "cpu"
     named = identity(config, sha256, kind, _options_of_its_own(source, config["data"]))
     folder = RunFolder.of(config["runs_dir"], config["name"], named)
-    return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
+    named_sources = [found for target in named.sources if (found := find_source(target))]
+    files = {f: sha256_of_file(f) for each in named_sources for f in own_files(each.file)}
+    budget = Budget.of(config)
+    return RunDefinition(config, source, sha256, named, folder, budget, accelerator, files)
 
 
 def _options_of_its_own(source: Corpus, section: Mapping[str, Any]) -> dict[str, Any]:

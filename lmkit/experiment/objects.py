@@ -334,8 +334,9 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     """
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # read when MLflow is imported
     sections = {n: s for n, s in folder.substituted(config["logger"]).items() if s is not None}
-    mlflow = sections.get("mlflow", {"tracking_uri": ""})
-    if mlflow.get("tracking_uri", "") is None:  # not in the configuration: it may hold a password
+    mlflow = sections.get("mlflow")
+    # the address may hold a password, which no configuration stores
+    if isinstance(mlflow, dict) and mlflow.get("tracking_uri", "") is None:
         database = f"sqlite:///{folder.path.resolve()}/mlflow.db"
         mlflow["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or database
     return [make(section, f"logger.{name}", Logger) for name, section in sections.items()]

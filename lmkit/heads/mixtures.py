@@ -68,8 +68,8 @@ class SingleContext(Mixture):
 class HiddenLayer(Mixture):
     """`hidden`: one tanh layer of any width under the one context vector (K = 1).
 
-    context = A tanh(W h + c) + d, with W (width x D) and A (E x width): the latents of MoC without
-    its mixing, which log P of rank E + 2 does not need. For D = E = 32, a width of 83 has 5,427
+    context = A tanh(W h + c) + d, with W (width x D) and A (E x width): no mixing, and a context
+    that is not bounded, as MoC's is by its tanh. For D = E = 32, a width of 83 has 5,427
     parameters, and MoC with K = 5 has 5,440.
 
     Args:

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.source import option_defaults, source_sha256
+from lmkit.runs.source import installed_beside, option_defaults, source_sha256
 
 IDENTITY_VERSION = 3
 
@@ -68,6 +68,13 @@ class RunIdentity(NamedTuple):
 
     settings: dict[str, object]
     digest: str
+
+    @property
+    def sources(self) -> dict[str, object]:
+        """The hashes of the sources of the user's own classes."""
+        sources = self.settings.get("sources", {})
+        assert isinstance(sources, dict)
+        return sources
 
 
 def identity(
@@ -129,6 +136,12 @@ def _sources(targets: set[str]) -> dict[str, object]:
             f"{here} is in the running program, where no other process finds it: put it into a "
             f"file of its own"
         )
+    for target in targets:
+        if (installed := installed_beside(target)) is not None:
+            raise UserError(
+                f"{target} is in the current folder and installed too, as {installed}, which would "
+                f"count: uninstall it, or install the folder by pip install -e"
+            )
     hashes = {target: source_sha256(target) for target in sorted(targets)}
     return {target: sha for target, sha in hashes.items() if sha is not None}
 

@@ -4,6 +4,7 @@ gone. `keep` changes nothing that a run measures, and is not part of its identit
 
 import logging
 import os
+import re
 import shlex
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -15,13 +16,13 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.lock import STALE_AFTER_S, LockHeld, RunLock, server_time_s
 from lmkit.runs.metrics import MetricsFile
 from lmkit.runs.quoting import as_value
+from lmkit.runs.selection import select_folders
 from lmkit.runs.sweep_folder import points_asked_for
 
 # all: a larger budget can resume the run; best: it can still be measured and finetuned; none: only
 # what it measured stays
 KEEPS = ("all", "best", "none")
-STARTED = "an unfinished run finetunes it, or has it as its fixed trunk"
-_TRUNK = "trunk.of="
+STARTED = "a run still to be trained finetunes it, or has it as its fixed trunk"
 _BLOCK = 512  # bytes, whatever the file system's block size
 
 log = logging.getLogger(__name__)
@@ -81,10 +82,7 @@ def starts_beside(runs_dir: Path) -> dict[Path, str]:
     starts: dict[Path, str] = {}
     unknown: dict[Path, str] = {}
     try:
-        for point in points_asked_for(runs_dir):
-            trunks = [word[len(_TRUNK) :] for word in point.overrides if word.startswith(_TRUNK)]
-            if trunks and RunFolder(runs_dir / point.run).state() != "finished":
-                starts[(runs_dir / Path(trunks[-1].strip("'\"")).name).resolve()] = STARTED
+        starts |= dict.fromkeys(_trunks_asked_for(runs_dir), STARTED)
     except UserError as error:  # of a damaged sweep nobody knows what it asks for
         unknown = {path.resolve(): str(error) for path in runs_dir.iterdir()}
     for folder in map(RunFolder, runs_dir.iterdir()):
@@ -96,6 +94,25 @@ def starts_beside(runs_dir: Path) -> dict[Path, str]:
         except UserError as error:  # training it again mends what it lacks
             unknown = {path.resolve(): str(error) for path in runs_dir.iterdir()}
     return unknown | starts
+
+
+def _trunks_asked_for(runs_dir: Path) -> set[Path]:
+    """The folders of the fixed trunks in `runs_dir` of its sweeps' points that are still to be
+    trained.
+    """
+    values = {
+        word.partition("=")[2].strip("'\"")
+        for point in points_asked_for(runs_dir)
+        for word in point.overrides
+        if word.lstrip("+").startswith("trunk.of=")
+        and RunFolder(runs_dir / point.run).state() != "finished"
+    }
+    found = {(runs_dir / Path(value).name).resolve() for value in values}
+    chosen = [value for value in values if re.search(r"[\s*?\[]", value)]  # by filters or a pattern
+    for value in chosen:
+        folders, _, _ = select_folders("trunk.of", value, str(runs_dir))
+        found |= {folder.path.resolve() for folder in folders}
+    return found
 
 
 def tidy_all(finished: Sequence[tuple[RunFolder, str]]) -> None:

@@ -67,9 +67,24 @@ def source_sha256(target: str) -> str | None:
     source = find_source(target)
     if source is None or _is_installed(source.file):
         return None
-    hashes = [hashlib.sha256(file.read_bytes()).hexdigest() for file in own_files(source.file)]
+    hashes = list(map(sha256_of_file, own_files(source.file)))
     # of a file that stands alone, as earlier versions hashed every file
     return hashes[0] if len(hashes) == 1 else hashlib.sha256("\n".join(hashes).encode()).hexdigest()
+
+
+def sha256_of_file(file: Path) -> str:
+    """In hex."""
+    return hashlib.sha256(file.read_bytes()).hexdigest()
+
+
+def installed_beside(target: str) -> Path | None:
+    """The file that a distribution installed of a class which the current folder has too; None for
+    any other class.
+    """
+    source = find_source(target)
+    if source is None or not _is_installed(source.file):
+        return None
+    return source.file if _below([Path.cwd()], target.split("."))[0] else None
 
 
 def own_files(file: Path) -> list[Path]:

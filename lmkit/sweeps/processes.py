@@ -88,10 +88,16 @@ def run_points(
     return processes.backlog.given_up
 
 
+def _folder(sweep: SweepFolder) -> str:
+    """Where its points' processes start: as its command was, or here on another machine."""
+    there = sweep.manifest.started_in
+    return there if os.path.isdir(there) else os.getcwd()
+
+
 def command(sweep: SweepFolder, point: Point) -> list[str]:
     """The command that trains a point, resumes it, or finds it finished."""
     arguments = [*sweep.manifest.config_arguments, *point.overrides]
-    line = [*program("lmkit", sweep.manifest.started_in), "train", *arguments]
+    line = [*program("lmkit", _folder(sweep)), "train", *arguments]
     if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
         line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
     return line
@@ -135,14 +141,13 @@ class _Processes:
             self.sweep.renew(run.waiting.point)
 
     def _spawn(self, waiting: Waiting, slot: int) -> None:
-        started_in = self.sweep.manifest.started_in
         file = self.sweep.log(waiting.point)
         make_folder(file.parent)  # which may have been removed meanwhile
         with file.open("ab") as log:
             start = log.tell()
             process = subprocess.Popen(
                 command(self.sweep, waiting.point),
-                cwd=started_in if os.path.isdir(started_in) else None,  # moved to another machine
+                cwd=_folder(self.sweep),
                 env=os.environ | dict(self.slots[slot]) | {RUN_EXPECTED: waiting.point.run},
                 stdin=subprocess.DEVNULL,
                 stdout=log,

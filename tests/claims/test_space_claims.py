@@ -193,15 +193,16 @@ def test_clean_leaves_what_others_go_on_from(three, tmp_path, printed):
     whole = other.config.read_bytes()
     other.config.write_bytes(whole[:-9])  # training it again mends that
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
-    assert "best.ckpt stays: 2 runs: an unfinished run finetunes it, or has it" in shown
+    assert "best.ckpt stays: 2 runs: a run still to be trained finetunes it, or has it" in shown
     assert re.search(r"best.ckpt stays: 1 run: .*config.yaml is damaged", shown)
     other.config.write_bytes(whole)
-    point = Point("a", [f"trunk.of='runs/{later.path.name}'"], "new-0123456789ab", "e", 1, None)
-    sweep = SweepFolder.of(Manifest("heads", "runs", str(tmp_path), 0, [point]))
-    sweep.save()  # and no worker has begun
-    assert "best.ckpt stays: 3 runs" in printed("clean", "runs", "keep=none", "dry_run=true")
+    for value in (f"'runs/{later.path.name}'", "runs name:toy_gss"):
+        point = Point("a", [f"trunk.of={value}"], "new-0123456789ab", "e", 1, None)
+        sweep = SweepFolder.of(Manifest("heads", "runs", str(tmp_path), 0, [point]))
+        sweep.save()  # and no worker has begun
+        assert "best.ckpt stays: 3 runs" in printed("clean", "runs", "keep=none", "dry_run=true")
     shutil.rmtree(sweep.path)
     shown = printed("clean", "runs", "keep=none", "dry_run=false")
-    assert "best.ckpt stays: 2 runs: an unfinished run finetunes it, or has it" in shown
+    assert "best.ckpt stays: 2 runs: a run still to be trained finetunes it, or has it" in shown
     best = {"best.ckpt"}
     assert [checkpoints(each) for each in three] == [best, best, set()]

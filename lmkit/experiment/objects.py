@@ -156,7 +156,7 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
             are loaded afterwards.
     """
     trunk = make(config["trunk"], "trunk", nn.Module, num_words=len(word_counts_V))
-    return make(
+    model = make(
         config["module"],
         "module",
         HeadModule,
@@ -166,6 +166,8 @@ def make_model(config: Section, word_counts_V: Tensor) -> HeadModule:
         optimizer=factory_of(config["optimizer"], "optimizer"),
         schedule=make(config["schedule"], "schedule", Schedule),
     )
+    model.weight_names = frozenset(model.state_dict())
+    return model
 
 
 def make_head(section: Section, word_counts_V: Tensor, trunk: nn.Module) -> Head:
@@ -339,7 +341,16 @@ def make_loggers(config: Section, folder: RunFolder) -> list[Logger]:
     if isinstance(mlflow, dict) and mlflow.get("tracking_uri", "") is None:
         database = f"sqlite:///{folder.path.resolve()}/mlflow.db"
         mlflow["tracking_uri"] = os.environ.get("MLFLOW_TRACKING_URI") or database
-    return [make(section, f"logger.{name}", Logger) for name, section in sections.items()]
+    return [_made_logger(section, f"logger.{name}") for name, section in sections.items()]
+
+
+def _made_logger(section: object, option: str) -> Logger:
+    try:
+        return make(section, option, Logger)
+    except UserError:
+        raise
+    except Exception as error:  # of a tracker's own kind: it decides no number
+        raise UserError(f"{option}: {str(error).partition(chr(10))[0]}") from error
 
 
 def try_loggers(config: Section) -> None:

@@ -67,6 +67,7 @@ class HeadModule(pl.LightningModule, Predictor):
         self.train_nll, self.valid_nll = TokenMean(), TokenMean()
         self.restored: dict[str, Any] | None = None
         self.trained: frozenset[str] | None = None  # the names of the parameters that learn
+        self.weight_names: frozenset[str] | None = None  # all, as the configuration makes them
         self.bad_window = torch.full((), -1)  # index of the first one whose loss is not finite
         self.grad_norm = torch.full((), torch.nan)  # of the last step, before clipping
         self.window_metrics: dict[str, Tensor | float] | None = None
@@ -98,11 +99,27 @@ class HeadModule(pl.LightningModule, Predictor):
             )
 
     def on_train_start(self) -> None:
+        self._require_what_can_be_restored()
         self.bad_window = torch.full((), -1, device=self.device)
         if self.restored is not None:
             # now that Lightning has set everything up, so that nothing else draws from the RNG
             self.restore(self.restored)
             self.restored = None
+
+    def _require_what_can_be_restored(self) -> None:
+        """Raises UserError where a callback or a module of the user's did what no run can go on
+        from.
+        """
+        if self.weight_names and (new := self.weight_names ^ self.state_dict().keys()):
+            raise UserError(
+                f"a callback renamed or added weights ({min(new)}), and what reads the run makes "
+                f"its model by the configuration: module.compile() compiles in place"
+            )
+        if any(each.reduce_on_plateau for each in self.trainer.lr_scheduler_configs):
+            raise UserError(
+                f"{type(self).__name__} has a ReduceLROnPlateau, whose last step would be lost "
+                f"where a run resumes: a callback can change the lr of optimizer.param_groups"
+            )
 
     def log_step(self, batch: Batch, nll: Tensor, loss: Tensor, hidden_TBD: Tensor) -> None:
         """Adds a training step to the metrics.
@@ -219,6 +236,8 @@ class HeadModule(pl.LightningModule, Predictor):
             "cuda_rng": torch.cuda.get_rng_state() if self.device.type == "cuda" else None,
             "train_nll": (self.train_nll.total, self.train_nll.num_tokens),
             "epoch_metrics": {name: float(value) for name, value in self.epoch_metrics.items()},
+            # what callbacks of Lightning's monitor
+            "callback_metrics": {n: float(v) for n, v in self.trainer.callback_metrics.items()},
         }
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
@@ -233,6 +252,8 @@ class HeadModule(pl.LightningModule, Predictor):
         if progress["cuda_rng"] is not None:
             torch.cuda.set_rng_state(progress["cuda_rng"])
         self.epoch_metrics = dict(progress["epoch_metrics"])
+        monitored = progress.get("callback_metrics", {}).items()
+        self.trainer.callback_metrics.update({name: torch.tensor(v) for name, v in monitored})
         total, num_tokens = progress["train_nll"]
         self.train_nll.update(torch.zeros(()), 0)  # torchmetrics warns of a mean without an update
         self.train_nll.total = total.to(self.device)

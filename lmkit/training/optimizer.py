@@ -27,6 +27,7 @@ OptimizerFactory = Callable[[list[dict[str, Any]]], Optimizer]
 _UNFIT = {
     torch.optim.LBFGS: "it computes a step's loss several times, and a window is read once",
     torch.optim.SparseAdam: "gradients are dense",
+    torch.optim.ASGD: "its average would count nowhere: the trigger averages (trigger=from_start)",
 }
 _FLAGS = {
     "fused", "foreach", "nesterov", "amsgrad", "maximize", "centered", "capturable",

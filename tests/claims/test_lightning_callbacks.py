@@ -3,9 +3,11 @@ refused by name.
 """
 
 import os
+import signal
 from pathlib import Path
 
 import pytest
+import torch
 from pytorch_lightning import Callback
 
 from lmkit.errors.user_error import UserError
@@ -13,7 +15,9 @@ from lmkit.experiment import conclusion
 from lmkit.experiment.objects import make_callbacks
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
+from lmkit.runs.stop_signals import StopRequested
 from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.language_model import LanguageModel
 from lmkit.training.trainer import Trainer
 from tests.forked import Line
 from tests.tiny import TINY, trained
@@ -66,6 +70,55 @@ def test_a_callback_that_changes_a_step_is_refused(name, options, reason):
     section = {"_target_": f"{CALLBACKS}.{name}"} | options
     with pytest.raises(UserError, match=rf"^callbacks\.theirs={name} cannot be set: {reason}"):
         make_callbacks({"callbacks": {"theirs": section}}, None)
+
+
+class Compiles(Callback):
+    def setup(self, trainer, pl_module, stage):
+        pl_module.trunk = torch.compile(pl_module.trunk)
+
+
+class Plateau(LanguageModel):
+    def configure_optimizers(self):
+        optimizer = super().configure_optimizers()
+        plateau = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": plateau, "monitor": "valid/ppl"},
+        }
+
+
+@pytest.mark.parametrize(
+    ("option", "reason"),
+    [
+        (
+            f"+callbacks.compiles._target_={__name__}.Compiles",
+            r"renamed or added weights \(trunk\.",
+        ),
+        (f"module._target_={__name__}.Plateau", "Plateau has a ReduceLROnPlateau, whose last step"),
+    ],
+)
+def test_what_no_run_could_be_read_or_resumed_with_is_refused(tmp_path, option, reason):
+    with pytest.raises(UserError, match=reason):
+        trained(tmp_path, *TINY, option)
+    assert not list(tmp_path.glob("*/checkpoints/*"))
+
+
+def test_what_lightnings_callbacks_monitor_is_known_after_a_stop_in_validation(
+    tmp_path, monkeypatch
+):
+    """A speed is reported at the end of an epoch's last batch, before the checkpoint."""
+    line = (*TINY, "max_epochs=2")
+    line += (f"+callbacks.es={{_target_: {CALLBACKS}.EarlyStopping, monitor: tokens_per_second}}",)
+    begin = LanguageModel.on_validation_epoch_start
+
+    def stop(self: LanguageModel) -> None:
+        begin(self)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    with monkeypatch.context() as within, pytest.raises(StopRequested):
+        within.setattr(LanguageModel, "on_validation_epoch_start", stop)
+        trained(tmp_path, *line)
+    assert trained(tmp_path, *line).read_result().budget.epochs == 2
 
 
 @pytest.mark.parametrize("option", ["LIMIT_TRAIN_BATCHES", "MAX_EPOCHS"])

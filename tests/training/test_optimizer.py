@@ -166,7 +166,7 @@ def test_an_optimizer_of_ones_own_keeps_the_transforms_rate():
         make_optimizer(OneLr, head, head.named_parameters(), 0.02)
 
 
-@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam])
+@pytest.mark.parametrize("kind", [torch.optim.LBFGS, torch.optim.SparseAdam, torch.optim.ASGD])
 def test_an_optimizer_that_needs_another_step_is_refused(kind):
     with pytest.raises(UserError, match=f"optimizer={kind.__name__} cannot be taken: "):
         learning_rate(partial(kind, lr=1.0))

@@ -9,7 +9,8 @@ from hydra.plugins.sweeper import Sweeper
 from hydra.types import HydraContext, TaskFunction
 from omegaconf import DictConfig, OmegaConf
 
-_OPTION = re.compile(r"\$\{[^}:]*\}")  # and no ${oc.env:NAME}
+# what each run resolves by its own options: all but this process's variables, Hydra and time
+_OPTION = re.compile(r"\$\{(?!oc\.env:|hydra:|now:)")
 
 
 def _own(resolved: Any, written: Any) -> Any:

@@ -24,6 +24,8 @@ _CFG = ("job", "hydra", "all")
 _INFO = ("all", "config", "defaults", "defaults-tree", "plugins", "searchpath")
 CHOICES = {"--cfg": _CFG, "-c": _CFG, "--info": _INFO, "-i": _INFO}
 
+_FOLDERS_OF_HYDRA = ("hydra.run.dir", "hydra.sweep.dir", "hydra.sweep.subdir")
+
 
 def options_first(arguments: Sequence[str]) -> list[str]:
     """The arguments with options before flags: Hydra does not take options on both sides of a flag.
@@ -41,6 +43,8 @@ def options_first(arguments: Sequence[str]) -> list[str]:
             group = name[1:] if name[:1] == "~" else ""
             if group not in ("", "experiment") and (CONFIGS / group).is_dir():
                 raise UserError(f"{group} cannot be removed: choose another with {group}=NAME")
+            if name.lstrip("+") in _FOLDERS_OF_HYDRA:
+                raise UserError(f"{name}: lmkit writes nothing there; runs_dir=FOLDER has the runs")
             options.append(_readable(argument))
             continue
         if name not in (*FLAGS, *FLAGS_WITH_VALUE):

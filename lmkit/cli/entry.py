@@ -87,11 +87,14 @@ def entry_point(config_name: str, again: str = "") -> Callable[[Task], Callable[
 
 
 def _refuse_sweep(config_name: str) -> None:
+    """Raises UserError for what only `lmkit train` takes."""
     # a reproduction passes its launcher on
     refused = (GROUP,) if config_name.startswith("reproduce") else (GROUP, "hydra/launcher")
     for word in sys.argv[1:]:
         is_sweep = word in _MULTIRUN or word.upper() == "HYDRA.MODE=MULTIRUN"
         option = option_of(word)
+        if word.startswith("~") and "." not in option and option != "experiment":
+            raise UserError(f"{word}: options can be set, not removed")
         if is_sweep or option in refused or option.startswith(("hydra.sweeper", "hydra/sweeper")):
             raise UserError(
                 f"{word} goes with lmkit train, where dry_run=true shows its runs: {sys.argv[0]} "

@@ -57,7 +57,9 @@ def in_one_line(
     first, *_ = lines = _lines(error)
     if type(error).__name__ == "OutOfMemoryError":  # PyTorch's, which is not imported here
         return f"{first.partition('. ')[0]}: {ON_THE_CPU}"
-    if isinstance(error, yaml.YAMLError) or first.startswith("Only one of --"):
+    if isinstance(error, yaml.YAMLError) or first.startswith(
+        ("Only one of --", "Invalid defaults list")
+    ):
         return " ".join(lines)
     if any(each.partition("=")[0] in _OF_HYDRA_ALONE for each in arguments):
         return " ".join(lines)

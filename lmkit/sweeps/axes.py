@@ -3,6 +3,7 @@
 import math
 import os
 import random
+import re
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -80,13 +81,16 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
 
     A line that names a sweep's file is a sweep, whatever the file says of its mode.
 
-    Raises: UserError for submitit's launcher where there is no SLURM.
+    Raises: UserError for submitit's launcher where there is no SLURM; for several files at once.
     """
     chosen = {option: name for option, _, name in (each.partition("=") for each in arguments)}
     if chosen.get("hydra/launcher") == "submitit_slurm" and shutil.which("srun") is None:
         raise UserError("hydra/launcher=submitit_slurm needs SLURM, but srun is not on PATH here")
-    names_file = chosen.get(GROUP, "null") != "null"
-    is_multirun = bool({"--multirun", "-m"} & set(arguments))
+    if (file := chosen.get(GROUP, "null")).startswith("["):
+        raise UserError(f"{GROUP}={file}: a sweep takes a single file, and the later would count")
+    names_file = file != "null"
+    by_mode = chosen.get("hydra.mode", "").upper() == "MULTIRUN"
+    is_multirun = by_mode or bool({"--multirun", "-m"} & set(arguments))
     only_shown = {"--cfg", "-c", "--info", "-i"} & chosen.keys()  # of the configuration
     if not is_multirun and (not names_file or only_shown):
         return list(arguments)
@@ -108,8 +112,9 @@ def for_sweeper(arguments: Sequence[str]) -> list[str]:
 def _twice(argument: str) -> str:
     option, _, value = argument.partition("=")
     section = option_of(argument).split(".")[0]
+    # an experiment may have a section on Hydra, which the sweep's own composition needs
     is_of_runs = not option.startswith(("-", "~")) and not (
-        section.startswith("hydra") or section in OF_SWEEPS
+        section.startswith("hydra") or section in (*OF_SWEEPS, "experiment")
     )
     if not is_of_runs or not value or read(argument).is_sweep_override() or "shuffle(" in value:
         return argument  # shuffle would be drawn twice
@@ -193,10 +198,15 @@ def as_overrides(section: str, axes: Mapping[str, object]) -> list[str]:
     Args:
         section: of the configuration, in which they stand.
 
-    Raises: UserError for a value that is not a text, number or truth value.
+    Raises: UserError for a value that is not a text, number or truth value, and for an option that
+        is not of the runs.
     """
     if not isinstance(axes, Mapping):
         raise UserError(f"{section} must hold options and their values, but is {axes!r}")
+    for option in map(str, axes):
+        first = re.split("[./]", option)[0]
+        if first == "hydra" or first in OF_SWEEPS:
+            raise UserError(f"{section}: {option} is of the sweep, and no axis of its runs")
     return [f"{option}={_text(section, option, values)}" for option, values in axes.items()]
 
 

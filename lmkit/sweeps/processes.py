@@ -97,7 +97,8 @@ def _folder(sweep: SweepFolder) -> str:
 def command(sweep: SweepFolder, point: Point) -> list[str]:
     """The command that trains a point, resumes it, or finds it finished."""
     arguments = [*sweep.manifest.config_arguments, *point.overrides]
-    line = [*program("lmkit", _folder(sweep)), "train", *arguments]
+    # one run, although its experiment may be a sweep's
+    line = [*program("lmkit", _folder(sweep)), "train", *arguments, "hydra.mode=RUN"]
     if sweep.runs_dir.resolve() != sweep.manifest.launched_to.resolve():
         line.append(f"runs_dir={as_value(str(sweep.runs_dir))}")
     return line

@@ -195,6 +195,8 @@ def test_an_option_that_the_launcher_does_not_take_is_named(refused, arguments, 
         ("train head/mixture=softmaxes head.mixture.experts=5", "mean head.mixture.num_experts?"),
         ("train data=penn data.root=there/a.yaml", "data.root=there/a.yaml must be a folder with"),
         ("report runs=null", "runs must name runs"),
+        ("report runs=x ~strict", "~strict: options can be set, not removed"),
+        ("rank run=x ~threads", "~threads: options can be set, not removed"),
         (
             "train head.transform._target_=torch.nn.Flatten +head.transform.start_dim=0 " + SHORT,
             "head.transform=Flatten makes (600,) of logits of shape (3, 200)",

@@ -46,6 +46,7 @@ def train_refused(refused, monkeypatch) -> Callable[..., str]:
         ("optimizer={momentum:0.9}", "optimizer has no momentum; ++optimizer={...} adds it"),
         ("logger.csv=3", "Could not override 'logger.csv' (did you mean logger=csv?)"),
         ("~seed", "seed is missing: options can be set, not removed"),
+        ("hydra.run.dir=out", "hydra.run.dir: lmkit writes nothing there; runs_dir=FOLDER has the"),
         ("--quiet", "there is no flag --quiet; options are written option=value"),
         ("--config-dir", "--config-dir must be followed by its value"),
         ("=3", "'=3' cannot be read as option=value"),

@@ -59,6 +59,8 @@ def test_single_values_of_a_line_do_not_multiply_its_combinations(monkeypatch):
     [
         ({"lr": "interval(0,1)"}, [], "lr=interval"),
         ({"lr": [1, 2]}, [], r"hydra\.sweeper\.params: the values of lr must be written as a,b,c"),
+        ({"sweep.retries": 9}, [], r"hydra\.sweeper\.params: sweep\.retries is of the sweep"),
+        ({}, [{"hydra/launcher": "packed"}], r"parts: hydra/launcher is of the sweep, and no axis"),
         ({}, [{"lr": [1]}], r"hydra\.sweeper\.parts: the values of lr must be written as a,b,c"),
     ],
 )
@@ -115,6 +117,11 @@ KEPT += ["hydra/launcher=workers", "dry_run=true", "--config-dir", "mine"]
 )  # fmt: skip
 def test_a_line_is_made_one_of_a_sweep_where_it_is(line, expected):
     assert for_sweeper(line) == expected
+
+
+def test_two_files_are_no_sweep():
+    with pytest.raises(UserError, match=r"multirun_sweeps=\[a,b\]: a sweep takes a single file"):
+        for_sweeper(["multirun_sweeps=[a,b]"])
 
 
 def test_submitits_launcher_needs_slurm(monkeypatch):

@@ -61,7 +61,7 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder, monkeypatch):
         "  sweeper:\n"
         "    params:\n"
         "      {experiment: own, max_epochs: '1,2', switch_epoch: '${max_epochs}',\n"
-        "       data.train_tokens: '${oc.env:TOKENS}'}\n"
+        "       data.train_tokens: '${oc.env:TOKENS}', patience: '${oc.select:max_epochs}'}\n"
         "    parts: [{head/transform: 'doubled,identity', seed: '1,2'}, {head/transform: gss}]\n"
     )
     planned = typed(
@@ -72,7 +72,8 @@ def test_interpolations_of_a_sweeps_file_are_each_runs_own(folder, monkeypatch):
     points = SweepFolder.find("ends", str(folder / "runs")).manifest.points
     assert len(points) == 6
     for point in points:
-        assert {"switch_epoch=${max_epochs}", "data.train_tokens=4000"} < set(point.overrides)
+        own = {"switch_epoch=${max_epochs}", "patience=${oc.select:max_epochs}"}
+        assert {*own, "data.train_tokens=4000"} < set(point.overrides)
     line = ("train", *OWN, "multirun_sweeps=ends", "hydra/launcher=workers", "max_epochs=1")
     assert typed(folder, *line).returncode == 0  # nobody trains what is left out now
     assert typed(folder, *line[:-1]).returncode == 0
@@ -115,6 +116,21 @@ def test_own_sweeps_experiments_and_heads_reach_the_runs_and_the_workers(folder)
     assert trained.returncode == 0, trained.stdout
     assert (archived / "result.json").exists()
     assert not (folder / "runs").exists()
+
+
+def test_an_experiment_may_be_a_sweep(folder, monkeypatch):
+    """As in Hydra's manual: the points are single runs, with or without --multirun."""
+    own = folder / "mine/experiment/own.yaml"
+    section = 'hydra: {mode: MULTIRUN, sweeper: {params: {seed: "1,2"}}}'
+    own.write_text(f"{own.read_text()}{section}\n")
+    for flags in ((), ("--multirun",), ("hydra.mode=MULTIRUN",)):
+        planned = typed(folder, "train", *OWN[:2], "experiment=own", *flags, "dry_run=true")
+        assert "2 runs: 2 new" in planned.stdout, planned.stderr
+    line = ("train", *OWN[:2], "experiment=own", "hydra/launcher=workers")
+    assert typed(folder, *line).returncode == 0
+    worked = typed(folder, "sweep", "work", "multirun")
+    assert worked.returncode == 0, worked.stdout
+    assert len(list(folder.glob("runs/own-*/result.json"))) == 2
 
 
 @pytest.mark.slow

@@ -134,12 +134,12 @@ def test_how_long_runs_without_a_limit_train_is_known_once_one_has_finished(swee
 def test_points_of_a_sweep_that_was_moved_are_trained_where_it_lies(tmp_path):
     point = Point("seed=1", ["experiment=toy", "runs_dir=runs"], "e-0", "e", 4, None)
     sweep = SweepFolder.of(Manifest("mine", "runs", str(tmp_path), 1, [point]))
-    assert command(sweep, point)[4:] == point.overrides
+    assert command(sweep, point)[4:] == [*point.overrides, "hydra.mode=RUN"]
     sweep.save()
     (tmp_path / "runs").rename(tmp_path / "old runs")
     moved = SweepFolder.find("mine", str(tmp_path / "old runs"))
     where = f"runs_dir='{(tmp_path / 'old runs').resolve()}'"
-    assert command(moved, point)[4:] == [*point.overrides, where]
+    assert command(moved, point)[4:] == [*point.overrides, "hydra.mode=RUN", where]
 
 
 def test_runs_on_another_text_tell_nothing_of_the_time(sweep_of):

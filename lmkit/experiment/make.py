@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from types import CodeType, FunctionType
@@ -120,8 +121,10 @@ def _is_as_in_its_files(made: object, target: str) -> bool:
     """
     source = find_source(target)
     files = own_files(source.file) if source else []
-    waiting = [compile(file.read_bytes(), file, "exec", dont_inherit=True) for file in files]
-    compiled: set[CodeType] = set()
+    waiting, compiled = [], set[CodeType]()
+    for file in files:
+        with suppress(SyntaxError):  # of one that no import has reached
+            waiting.append(compile(file.read_bytes(), file, "exec", dont_inherit=True))
     while waiting:
         code = waiting.pop()
         compiled.add(code)

@@ -350,7 +350,8 @@ def _made_logger(section: object, option: str) -> Logger:
     except UserError:
         raise
     except Exception as error:  # of a tracker's own kind: it decides no number
-        raise UserError(f"{option}: {str(error).partition(chr(10))[0]}") from error
+        said = str(error).partition("\n")[0]
+        raise UserError(f"{option}: {type(error).__name__}: {said}") from error
 
 
 def try_loggers(config: Section) -> None:

@@ -156,7 +156,9 @@ def test_an_edit_after_ones_own_import_is_not_trained_by_the_earlier_code(lmkit,
     mine = ["--config-dir=configs", *MINE[2:], *HEAD]
     sys.path.append(str(tmp_path))
     importlib.import_module("parts")  # in a notebook, to try it
-    (tmp_path / "parts.py").write_text(f"import math\n{MODULE}".replace("logits**3", "logits**5"))
+    (tmp_path / "broken.py").write_text("def\n")  # which nothing imports in the end
+    unused = "def unused():\n    import broken\n"
+    (tmp_path / "parts.py").write_text(MODULE.replace("logits**3", "logits**5") + unused)
     with pytest.raises(UserError, match="first made or imported it: start Python anew"):
         package.train(mine)
     importlib.reload(sys.modules["parts"])

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from lmkit import train
+from lmkit.errors.user_error import UserError
 from lmkit.experiment.objects import make_loggers
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
@@ -45,6 +46,17 @@ def test_the_address_of_a_server_is_in_no_stored_configuration(tmp_path, monkeyp
     (logger,) = make_loggers(config, RunFolder(tmp_path / "run"))
     assert logger._tracking_uri == server
     assert "PASSWORD" not in str(config)
+
+
+class OfAnotherTracker:
+    def __init__(self) -> None:
+        raise type("TrackerError", (Exception,), {})("no server\nand more")
+
+
+def test_an_error_of_a_trackers_own_kind_is_one_line(tmp_path):
+    section = {"_target_": f"{__name__}.OfAnotherTracker"}
+    with pytest.raises(UserError, match=r"^logger\.mine: TrackerError: no server$"):
+        make_loggers({"logger": {"mine": section}}, RunFolder(tmp_path / "run"))
 
 
 @pytest.mark.slow

@@ -150,9 +150,15 @@ def expand(
             that have it, or joins all parts when none has.
         loader: finds the files of `glob(...)`; without it that cannot be read.
 
-    Raises: UserError for an axis that cannot be enumerated.
+    Raises: UserError for an axis that cannot be enumerated, or is not of the runs.
     """
     require_list("hydra.sweeper.parts", parts, "[{seed: 1,2}]", may_be_empty=True)
+    for section, each in (("params", params), *(("parts", part) for part in parts)):
+        for option in map(str, each if isinstance(each, Mapping) else ()):
+            first = re.split("[./]", option)[0]
+            if first == "hydra" or first in OF_SWEEPS:
+                where = f"hydra.sweeper.{section}"
+                raise UserError(f"{where}: {option} is of the sweep, and no axis of its runs")
     common = as_overrides("hydra.sweeper.params", params)
     own = [
         _axes(common + as_overrides("hydra.sweeper.parts", part), loader) for part in parts or [{}]
@@ -198,15 +204,10 @@ def as_overrides(section: str, axes: Mapping[str, object]) -> list[str]:
     Args:
         section: of the configuration, in which they stand.
 
-    Raises: UserError for a value that is not a text, number or truth value, and for an option that
-        is not of the runs.
+    Raises: UserError for a value that is not a text, number or truth value.
     """
     if not isinstance(axes, Mapping):
         raise UserError(f"{section} must hold options and their values, but is {axes!r}")
-    for option in map(str, axes):
-        first = re.split("[./]", option)[0]
-        if first == "hydra" or first in OF_SWEEPS:
-            raise UserError(f"{section}: {option} is of the sweep, and no axis of its runs")
     return [f"{option}={_text(section, option, values)}" for option, values in axes.items()]
 
 

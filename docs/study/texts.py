@@ -121,6 +121,7 @@ def told(kept: pd.DataFrame) -> dict[str, Any]:
         "softmax_effective_ranks": f"{softmax[0]} to {softmax[-1]}",
         "largest_gain": f"{np.ceil(-10 * min(low)) / 10:.1f}",  # no interval reaches further
         "test_of": {name: f"{ppl:.2f}" for name, ppl in kept["test_ppl"].items()},
+        "valid_of": {name: f"{ppl:.2f}" for name, ppl in kept["valid_ppl"].items()},
         "settings": settings_table(known),
         "published": _published(),
         "rank_by_rate": _by_rate(to_end, PRESS),
@@ -274,7 +275,8 @@ def _averaged(runs: pd.DataFrame) -> dict[str, Any]:
     by_head = ended.groupby("label")
     curves = pd.DataFrame({name: _valid_ppl(f)[-6:] for name, f in ended["folder"].items()}).T
     means = curves.groupby(ended["label"]).mean()  # a column an epoch
-    first = runs[runs["seed"] == FIRST_SEED].groupby("label")["valid_ppl"]
+    shown = runs["label"].isin(means.index) & (runs["seed"] == FIRST_SEED)
+    first = runs[shown].groupby("label")["valid_ppl"]
     less = (means.loc["tanh layer (83)"] - means.loc["MoS (K=5)"]).tolist()
     return {
         "table": _whole_table(runs),

@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 from lmkit.errors.user_error import UserError
 from lmkit.runs.atomic import make_folder, replace_bytes
+from lmkit.runs.source import sha256_of_file
 
 TIMEOUT_S = 30
 
@@ -72,7 +73,7 @@ def download(corpus: str, root: Path, sources: Mapping[str, Sequence[PublicFile]
 
 def _is_there(path: Path, wanted: PublicFile) -> bool:
     try:
-        sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+        sha256 = sha256_of_file(path)
     except FileNotFoundError:
         return False
     except OSError as error:

@@ -42,7 +42,6 @@ class RunDefinition:
     folder: RunFolder
     budget: Budget
     accelerator: str
-    own_files: Mapping[Path, str]  # of the user's own classes, with their hashes
 
     def loaded(self) -> Splits[Any]:
         """The data. Raises: UserError as `Corpus.loaded` and `require_same_data`."""
@@ -58,16 +57,22 @@ class RunDefinition:
                 f"are as before, the same command goes on with it"
             )
 
-    def require_same_sources(self) -> None:
-        """Raises NotHereError if a file of the user's own classes, which may have been imported
-        long after the identity was found, is no longer the one that it names.
-        """
-        for file, sha256 in self.own_files.items():
-            if sha256_of_file(file) != sha256:
-                raise NotHereError(
-                    f"{file} was edited while this run started: type the command again, which is "
-                    f"another run"
-                )
+    def own_files(self) -> dict[Path, str]:
+        """The files of the user's own classes, with their hashes."""
+        sources = filter(None, map(find_source, self.identity.sources))
+        return {f: sha256_of_file(f) for source in sources for f in own_files(source.file)}
+
+
+def require_unedited(files: Mapping[Path, str]) -> None:
+    """Raises NotHereError if a file has another hash than the one given: what was imported
+    meanwhile may not be what the identity names.
+    """
+    for file, sha256 in files.items():
+        if sha256_of_file(file) != sha256:
+            raise NotHereError(
+                f"{file} was edited while this run started: type the command again, which is "
+                f"another run"
+            )
 
 
 def define(
@@ -92,10 +97,7 @@ def define(
     kind = "cuda" if accelerator == "gpu" else "cpu"
     named = identity(config, sha256, kind, _options_of_its_own(source, config["data"]))
     folder = RunFolder.of(config["runs_dir"], config["name"], named)
-    named_sources = [found for target in named.sources if (found := find_source(target))]
-    files = {f: sha256_of_file(f) for each in named_sources for f in own_files(each.file)}
-    budget = Budget.of(config)
-    return RunDefinition(config, source, sha256, named, folder, budget, accelerator, files)
+    return RunDefinition(config, source, sha256, named, folder, Budget.of(config), accelerator)
 
 
 def _options_of_its_own(source: Corpus, section: Mapping[str, Any]) -> dict[str, Any]:

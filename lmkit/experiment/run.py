@@ -28,7 +28,7 @@ import yaml
 from rich.console import Console
 
 from lmkit.errors.user_error import NotHereError, UserError
-from lmkit.experiment.definition import RunDefinition, define
+from lmkit.experiment.definition import RunDefinition, define, require_unedited
 from lmkit.presentation.tables import key_values
 from lmkit.runs.folder import RUN_EXPECTED, RunFolder
 from lmkit.runs.lock import LockHeld, RunLock
@@ -80,6 +80,7 @@ def run(config: dict[str, Any], after_epoch: AfterEpoch | None = None) -> RunFol
 def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
     """Makes the run's objects; fits, concludes and publishes it under its lock."""
     folder, keep = defined.folder, defined.config["keep"]
+    own_files = defined.own_files()  # which are imported only with the model
     require_last(folder)
     if sys.stdout.isatty():
         print(f"{folder.path}: loading PyTorch", flush=True)
@@ -93,7 +94,7 @@ def _train(defined: RunDefinition, after_epoch: AfterEpoch | None) -> None:
         signals.at_once = True  # a lock holder that seems dead is watched for minutes
         lock = RunLock(folder.lock)
         made = make_objects(defined, lock.check, signals, after_epoch)
-        defined.require_same_sources()
+        require_unedited(own_files)
         with lock:
             if not folder.finished_within(defined.budget):  # by another process, just now
                 require_last(folder)

@@ -180,9 +180,9 @@ def _runs_in(path: Path, is_one_of_many: bool = False) -> list[RunFolder]:
     try:
         is_sweep = (path / MANIFEST).is_file()
     except PermissionError:
-        if not is_one_of_many:
-            raise
-        is_sweep = False
+        if is_one_of_many:
+            return [RunFolder(path)]
+        raise
     if is_sweep:
         sweep = SweepFolder.find(str(path), ".")
         return [sweep.run_folder(point) for point in sweep.manifest.points]

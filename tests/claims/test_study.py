@@ -14,10 +14,12 @@ import torch
 import yaml
 from contrasts import contrasts, over_trunks
 from learnt_curve import SLOPES, LearntCurve
+from mapped_softmaxes import MappedSoftmaxes
 from scipy.stats import t as students_t
 from scipy.stats import ttest_ind
 
 from lmkit.experiment.definition import define
+from lmkit.heads.mixtures import HiddenLayer
 from lmkit.runs.array_files import write_arrays
 from lmkit.runs.checksums import checked, checked_json, parse_json
 
@@ -282,3 +284,16 @@ def test_the_learnt_curve_is_its_slopes_and_does_not_learn():
     z = np.linspace(-20, 20, 999)
     expected = np.interp(z, ends, heights - heights[200])
     assert curve.double()(torch.tensor(z)).numpy() == pytest.approx(expected, abs=1e-5)
+
+
+def test_mapped_softmaxes_are_mixed_over_one_map_and_have_the_layers_parameters():
+    mos = MappedSoftmaxes(in_dim=32, emb_dim=32, num_experts=4, latent_dropout=0.0)
+    layer = HiddenLayer(32, 32, width=83, latent_dropout=0.0)
+    sizes = [sum(p.numel() for p in of.parameters()) for of in (mos, layer)]
+    assert sizes == [5408, 5427]
+    h = torch.randn(32)
+    latent = torch.tanh(mos.latent.weight @ h + mos.latent.bias).view(4, 32)
+    log_prior, contexts = mos(h.view(1, 1, 32))
+    expected = latent @ mos.context.weight.T + mos.context.bias
+    torch.testing.assert_close(contexts[0], expected)
+    torch.testing.assert_close(log_prior[0].exp(), torch.softmax(mos.prior.weight @ h, 0))

@@ -42,6 +42,8 @@ def _runs(option: str, value: str | list[str], table: pd.DataFrame) -> pd.DataFr
     if len(runs):
         left_out |= runs.loc[runs["is_failed"], "reason"].to_dict()
         runs = runs[~runs["is_failed"]]
+    if "unread" in runs:
+        left_out |= {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
     if runs.empty:

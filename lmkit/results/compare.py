@@ -57,15 +57,17 @@ def _differs(a: pd.DataFrame, b: pd.DataFrame) -> list[str]:
     options = [o for o in options_in(pd.concat([a, b])) if not o.startswith("head.")]
     a, b = with_options(a, options), with_options(b, options)
     both = pd.concat([a, b])
+    # a run whose configuration is damaged lacks values that are not known to differ
+    read = [each[each["unread"].isna()] if "unread" in each else each for each in (a, b)]
     found = []
     of_machine = ("device_kind", "threads", "code.torch")
     for option in (*options, *BUDGET, "trunk", "data.train_tokens", *of_machine):
         if option not in a or option not in b:  # of another class, which is told
             continue
         of_all = class_names(both[option]) if option.endswith("_target_") else both[option]
-        texts = [set(of_all.loc[each.index].map(value_text)) for each in (a, b)]
+        texts = [set(of_all.loc[each.index].map(value_text)) for each in read]
         values = [", ".join(sorted(each, key=_size)) for each in texts]
-        if values[0] != values[1]:
+        if all(texts) and values[0] != values[1]:
             found.append(f"{option.removesuffix('._target_')}: a {values[0]}; b {values[1]}")
     for column, what in (("test_tokens", "test contexts"), ("words", "words")):
         if column in both and both[column].nunique() > 1:

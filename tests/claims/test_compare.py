@@ -101,6 +101,18 @@ def test_sets_whose_options_are_of_different_classes_compare(lmkit, runs, make_r
     assert "trunk: a Transformer-XL; b AWD-LSTM" in printed
 
 
+def test_a_damaged_configuration_is_named_and_no_difference(lmkit, tmp_path, make_run):
+    _, run, *_ = [
+        make_run(tmp_path / place, seed, 56.0, train_tokens=6000)
+        for place, seed in (("a", 1), ("a", 2), ("b", 3), ("b", 4))
+    ]
+    with (run / "config.yaml").open("a") as file:
+        file.write("#")
+    printed = lmkit("compare", "a=a", "b=b")
+    assert f"left out: {run.name}, in part: config.yaml is damaged" in printed
+    assert "train_tokens" not in printed
+
+
 @pytest.mark.parametrize(
     ("arguments", "error"),
     [

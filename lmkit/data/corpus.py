@@ -14,6 +14,7 @@ import sys
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Mapping, Sequence, Sized
+from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from functools import cache
 from itertools import chain, count
@@ -287,10 +288,16 @@ class TextCorpus(Corpus):
 
     def restore_tokenizer(self, json: str | None) -> None:
         self._restored = json
-        if json is not None:
-            from lmkit.data.subwords import BytePairs, Subwords
+        if json is None:
+            return
+        from lmkit.data.subwords import BytePairs, Subwords, saved_file, saved_subwords
 
-            self._made = (BytePairs if self.tokenizer == "bpe" else Subwords).of_json(json)
+        self._made = (BytePairs if self.tokenizer == "bpe" else Subwords).of_json(json)
+        if self.tokenizer == "hf" and self.tokenizer_of is not None:
+            # an earlier lmkit kept what the library makes of the file, and hashed the file
+            with suppress(UserError):  # which is gone
+                if saved_subwords(self.tokenizer_of).json == json:
+                    self._restored = saved_file(self.tokenizer_of).decode()
 
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
         subwords = self._subwords(vocabulary)

@@ -115,7 +115,7 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
     A finished run is reopened once nothing here refuses to resume it.
 
     Args:
-        made_by: the provenance. Checkpoints keep its version of the code.
+        made_by: the provenance. Checkpoints keep its versions of the code and of PyTorch.
     """
     from lmkit.experiment.objects import make_loggers
     from lmkit.training.callbacks.asgd_switch import load_evaluated_weights
@@ -124,7 +124,8 @@ def _fit(defined: RunDefinition, made: RunObjects, made_by: dict[str, Any]) -> N
 
     config, folder, (data, model, run, epoch_end, trainer, _) = defined.config, defined.folder, made
     checkpoint, done, how = _resumption(defined)
-    epoch_end.trained_by = [{name: made_by.get(name) for name in ("code_sha256", "git")}]
+    by = {"torch": made_by["packages"]["torch"]}
+    epoch_end.trained_by = [{name: made_by.get(name) for name in ("code_sha256", "git")} | by]
     folder.prepare(
         yaml.safe_dump(config, sort_keys=False), defined.identity, run.names, run.check_lock
     )

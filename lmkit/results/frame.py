@@ -226,7 +226,7 @@ def _finished(run: FinishedRun) -> Row:
         "code.dirty": git.get("dirty"),
         "code.has_changed": run.code_has_changed(),
         "code.lmkit": _mapping(provenance.get("packages")).get("lmkit"),
-        "code.torch": _mapping(provenance.get("packages")).get("torch"),
+        "code.torch": "+".join(result.torch_versions) or None,
     }
 
 

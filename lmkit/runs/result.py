@@ -8,7 +8,7 @@ A checksum of all of them is verified on reading.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -83,9 +83,17 @@ class Result:
     @property
     def codes(self) -> list[str]:
         """The hashes of the versions of lmkit that trained the run; none of an early result."""
-        versions = [*self.provenance.get("earlier_code", ()), self.provenance]
-        hashes = (version.get("code_sha256") for version in versions)
-        return list(dict.fromkeys(filter(None, hashes)))
+        return self._by_all(lambda by: by.get("code_sha256"))
+
+    @property
+    def torch_versions(self) -> list[str]:
+        """The versions of PyTorch that trained the run, as far as it stored them."""
+        return self._by_all(lambda by: by.get("torch") or by.get("packages", {}).get("torch"))
+
+    def _by_all(self, found: Callable[[dict[str, Any]], str | None]) -> list[str]:
+        """What is found of each that trained the run, in order, each once."""
+        every = map(found, [*self.provenance.get("earlier_code", ()), self.provenance])
+        return list(dict.fromkeys(filter(None, every)))
 
 
 def publish_result(path: Path, result: Result, check: Check = unlocked) -> None:

@@ -78,7 +78,8 @@ def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_
     lmkit, run, monkeypatch
 ):
     def of(commit: str) -> dict[str, object]:
-        return {"code_sha256": commit, "git": {"commit": commit, "dirty": False}}
+        git = {"commit": commit, "dirty": False}
+        return {"code_sha256": commit, "git": git, "packages": {"torch": f"2.{commit}"}}
 
     def provenance(*_: object) -> dict[str, object]:
         checkpoints.append(len([*Path("runs").glob("*/checkpoints/*")]))
@@ -88,10 +89,11 @@ def test_the_provenance_is_of_before_the_training_and_names_the_code_that_a_run_
     monkeypatch.setattr("lmkit.experiment.conclusion.provenance", provenance)
     for epochs, commit in enumerate("aabb", 1):
         lmkit("train", *TINY, f"max_epochs={epochs}")
-        earlier = {} if commit == "a" else {"earlier_code": [of("a")]}
+        by = {"code_sha256": "a", "git": of("a")["git"], "torch": "2.a"}
+        earlier = {} if commit == "a" else {"earlier_code": [by]}
         assert run().read_result().provenance == of(commit) | earlier
-        (codes,) = package.results("runs")["code.sha256"]
-        assert codes == ("a+b" if earlier else "a")
+        (row,) = package.results("runs")[["code.sha256", "code.torch"]].to_numpy().tolist()
+        assert row == (["a+b", "2.a+2.b"] if earlier else ["a", "2.a"])
     assert checkpoints == [0, 2, 2, 2]
 
 

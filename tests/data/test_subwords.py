@@ -229,6 +229,19 @@ def test_a_finished_run_needs_the_folder_of_its_tokenizer_no_more(tmp_path, fold
     assert later.fingerprint() != before
 
 
+def test_a_run_that_kept_what_the_library_makes_of_its_tokenizer_is_of_that_text(tmp_path, folder):
+    """As earlier versions of lmkit did, which hashed the file."""
+    place = save(tokenizers.Tokenizer.from_str(pairs_in(folder).tokenizer_json()), tmp_path / "a")
+    corpus, later = saved_in(folder, place), saved_in(folder, place)
+    made = Subwords.of_json(corpus.tokenizer_json()).json
+    assert made != corpus.tokenizer_json()  # which is indented
+    later.restore_tokenizer(made)
+    assert later.fingerprint() == corpus.fingerprint()
+    save(make_tokenizer("other words").backend_tokenizer, place)  # in its place
+    later.restore_tokenizer(made)
+    assert later.fingerprint() != saved_in(folder, place).fingerprint()
+
+
 def test_saved_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)

@@ -37,6 +37,7 @@ def test_the_command_prints_and_writes(lmkit, runs, capsys):
     content = json.loads((runs / "c.json").read_text())
     of_test = {name: values["test perplexity"] for name, values in content.items()}
     assert (of_test["runs of a"], of_test["paired seeds"]) == (3, 2)
+    assert of_test["paired difference"] == pytest.approx((56.1 + 56.4 - 57.0 - 57.2) / 2)
     assert of_test["mean of a"] == pytest.approx((56.1 + 56.4 + 56.2) / 3)
     of_rank = {name: values["Press rank, 10,000 contexts"] for name, values in content.items()}
     assert (of_rank["mean of a"], of_rank["sd of b"]) == (9001, 0)

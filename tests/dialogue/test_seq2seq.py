@@ -108,6 +108,18 @@ def test_bad_options_are_named(option, value, expected):
         small_model(**{option: value})
 
 
+@pytest.mark.parametrize("place", ["output", "embed"])
+def test_the_decoder_drops_out_in_training_alone(data, place):
+    rates = {f"trunk.{name}_dropout": 0.5 * (name == place) for name in ("output", "embed")}
+    trunk = small_model(**rates, **{"trunk.hidden_dropout": 0.0}).trunk.eval()
+    batch = data.pairs("train").batch([2, 0])
+    memory, state = trunk.encode(batch.context_SB, batch.responder_SB, batch.context_lengths_B)
+    for is_training in (False, True):
+        trunk.train(is_training)
+        one, two = (trunk.decode(batch.inputs_TB, memory, state)[0] for _ in range(2))
+        assert torch.equal(one, two) is not is_training
+
+
 def test_a_mixture_of_several_layers_is_refused():
     found = config("head/mixture=doc", "head.mixture.experts=[2,3]")
     with pytest.raises(UserError, match=r"^DirectOutputConnection takes .* Seq2Seq gives"):

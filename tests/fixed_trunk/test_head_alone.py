@@ -105,8 +105,10 @@ def test_the_trunks_dropout_is_of_its_contexts():
     assert (output.raw_TBD == 1).all()
 
 
-def test_a_run_that_goes_on_ends_with_the_bits_of_one_never_stopped(train_head, tmp_path):
+@pytest.mark.parametrize("start", ["fresh", "trunk"])
+def test_a_run_that_goes_on_ends_with_the_bits_of_one_never_stopped(train_head, tmp_path, start):
     options = ["windows=contexts", "windows.batch_size=100", "optimizer=adamw"]
+    options += [f"head.start={start}"]
     options += ["head/transform=gss", "trunk.output_dropout=0.2", "patience=null"]
     whole = train_head(*options, f"runs_dir={tmp_path / 'whole'}")
     train_head(*options, "max_epochs=1")

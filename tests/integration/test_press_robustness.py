@@ -36,6 +36,16 @@ def test_ranks_of_the_study_are_those_of_full_decompositions():
     assert len(steps) == 2 + 3
 
 
+def test_each_noise_has_a_seed_of_its_own(monkeypatch):
+    seeds = []
+    monkeypatch.setattr(
+        "lmkit.measures.rank_robustness.add_noise",
+        lambda matrix, c, seed: seeds.append(seed) or add_noise(matrix, c, seed),
+    )
+    study_matrix(log_probs(60, 40), OPTIONS, lambda name: None)
+    assert seeds == [5, 6, 7]
+
+
 @pytest.mark.parametrize("shape", [(120, 120), (200, 120)])
 def test_the_largest_published_noises_are_measured(shape):
     rows = log_probs(*shape)

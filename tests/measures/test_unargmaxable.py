@@ -2,11 +2,12 @@
 
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 import torch
 
 from lmkit.measures import unargmaxable
-from lmkit.measures.unargmaxable import unargmaxable_words
+from lmkit.measures.unargmaxable import _can_win, unargmaxable_words
 
 SQUARE = torch.tensor([[1.0, 1], [1, -1], [-1, 1], [-1, -1]])
 
@@ -21,6 +22,11 @@ def excluded(weight_VE, bias_V=None, predicted=()):
 def test_a_word_within_the_convex_hull_of_others_is_never_the_likeliest():
     inside = torch.tensor([[0.2, -0.3], [0, 0], [0.99, 0.99]])
     assert excluded(torch.cat([inside, SQUARE])) == [0, 1, 2]
+
+
+def test_a_word_that_the_first_words_do_not_exclude_is_compared_with_the_others():
+    points = torch.cat([torch.zeros(1, 2), SQUARE]).numpy()
+    assert not _can_win(np.column_stack([points, np.zeros(5)]), 0, set())
 
 
 def test_a_bias_above_the_hull_frees_a_word_and_a_low_one_excludes_a_corner():

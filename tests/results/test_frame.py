@@ -127,6 +127,7 @@ def test_a_run_is_judged_by_those_of_the_same_kind_of_trunk(tmp_path, make_run):
     for seed in (1, 2, 3):
         make_run(tmp_path, seed)
     make_run(tmp_path, 4, 300.0, trunk="Transformer", options={"max_epochs": 3})
+    make_run(tmp_path, 4, 300.0, options={"head.decoder_rank": 1})
     assert set(results(str(tmp_path))["state"]) == {"finished"}
 
 

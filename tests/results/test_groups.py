@@ -71,6 +71,7 @@ START = {"identity": "0" * 12, "weights_sha256": "1"}
         ({"optimizer.lr": 5}, {}, "rate 5", "rate 20"),
         ({"max_epochs": 3}, {}, "max epochs 3", "max epochs 750"),
         ({}, {"stopped": "callback"}, "ended by a callback", "not ended by a callback"),
+        ({}, {"min_delta": 0.5}, "min delta 0.5", "min delta 0"),
         ({"finetuned_from": START}, {}, "finetuned from penn_softmax", "not finetuned"),
     ],
 )
@@ -229,6 +230,25 @@ def test_each_head_stands_at_the_rate_of_lowest_valid_perplexity(tmp_path, make_
     best = best_rate(runs).groupby("label")["seed"].size().to_dict()
     assert best == {"Softmax (rate 5)": 2, "GSS (rate 10)": 1}
     assert set(heads(runs)["label"]) == set(best)
+
+
+def test_a_transforms_own_rate_is_one(tmp_path, make_run):
+    for rate, ppl in ((1.0, 57.0), (2.0, 56.0)):
+        for seed in (1, 2):
+            options = {"module.transform_lr": rate}
+            make_run(tmp_path, seed, ppl + seed / 10, transform="gss", options=options)
+    runs, _ = grouped(results(str(tmp_path)))
+    assert set(best_rate(runs)["module.transform_lr"]) == {2.0}
+
+
+def test_verdicts_are_by_holms_p(tmp_path, make_run):
+    for seed in (1, 2, 3):
+        make_run(tmp_path, seed, 57.0 + 0.1 * seed)
+        for of in ({"transform": "gss"}, {"mixture": "softmaxes"}):
+            make_run(tmp_path, seed, 56.72 + 0.1 * seed, **of)
+    others = against_baseline(grouped(results(str(tmp_path)))[0]).query("not is_baseline")
+    assert (others["p_welch"] < 0.05).all()
+    assert others["verdict"].tolist() == ["open", "open"]
 
 
 @pytest.mark.parametrize("failed", [900.0, math.inf, math.nan])

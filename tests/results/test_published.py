@@ -133,6 +133,12 @@ def test_a_run_that_a_callback_ended_is_not_as_published(tmp_path, make_run):
     assert nearest_in(tmp_path)["Softmax"][1] == ["ended by a callback"]
 
 
+def test_a_run_with_less_patience_for_small_gains_is_not_as_published(tmp_path, make_run):
+    run = make_run(tmp_path)
+    change(run, "result.json", lambda c: c["budget"].update(stopped="patience", min_delta=0.5))
+    assert nearest_in(tmp_path)["Softmax"][1] == ["stopping.min_delta 0.5 (0)"]
+
+
 def test_another_text_is_not_as_published(tmp_path, make_run):
     run = make_run(tmp_path)
     change(run, "identity.json", lambda c: c["settings"].update(data_sha256="0" * 64))

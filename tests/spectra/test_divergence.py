@@ -42,6 +42,7 @@ def test_the_sample_does_not_depend_on_the_blocks() -> None:
     rows = log_probs(50)
     first = divergence(rows, block=7, sample_pairs=5)
     assert first.sampled == divergence(rows, block=50, sample_pairs=5).sampled
+    assert first.sampled != divergence(rows, sample_pairs=5, seed=1).sampled
 
 
 def test_one_context_has_no_pair() -> None:

@@ -108,6 +108,13 @@ def test_a_rank_that_no_softmax_of_the_dimension_has_may_be_all_but_unused():
     assert few.divergence > found.divergence
 
 
+def test_the_words_that_follow_are_scored_by_both():
+    log_p, targets = torch.log_softmax(random(30, 12), 1), torch.arange(30) % 12
+    found = nearest_softmax(log_p, targets, dim=2, iterations=30)
+    own = -log_p.gather(1, targets.unsqueeze(1)).mean()
+    assert found.own_nll == pytest.approx(float(own)) != pytest.approx(found.nll, rel=1e-3)
+
+
 def test_an_entry_that_is_not_finite_is_named():
     log_p = torch.log_softmax(random(40, 17), dim=1)
     log_p[9, 4] = -torch.inf

@@ -8,8 +8,8 @@ import pandas as pd
 import pytest
 import torch
 
-from lmkit.studies.degenerate import Experts, singular_values
-from lmkit.studies.mode_matching import against_softmax, dirichlet_log_probs, score
+from lmkit.studies.degenerate import Degenerate, Experts, _shares, singular_values
+from lmkit.studies.mode_matching import ModeMatching, against_softmax, dirichlet_log_probs, score
 
 TINY = {
     "gss_pieces": ("points=21",),
@@ -87,6 +87,25 @@ def test_softmax_stays_in_its_rank_and_the_mixture_fits_better(rows):
     assert means["MoS + GSS"] < means["Softmax"]
 
 
+def test_a_figure_is_of_means_over_seeds_and_another_seed_draws_others():
+    sizes = {"num_contexts": 6, "num_words": 5, "more_words": [], "words_dim": 2, "num_experts": 2}
+    made = {"heads": ["Softmax", "SS"], "alphas": [0.1], "dims": [2], "knots": 20, "units": 2}
+    study = ModeMatching(**sizes, **made, seeds=2, steps=3, lr=0.1)
+    one, two = study.run(1), study.run(2)
+    assert one.rows["entropy"].tolist() != two.rows["entropy"].tolist()
+    mean = one.rows.query("head == 'Softmax'")["kl"].mean()
+    assert one.figure.axes[1].lines[0].get_ydata() == pytest.approx([mean])
+
+
+def test_degenerate_layers_are_counted_by_the_root_of_the_mean_square_and_drawn_by_a_seed():
+    of = {"layer": "d", "gates": "none", "experts": 1, "jacobian": 0}
+    assert _shares(pd.DataFrame(of | {"value": [10.0, 1.0, 0.2]}))["near zero"].tolist() == [0.0]
+    assert _shares(pd.DataFrame(of | {"value": [10.0, 1.0, 1e-9]}))["near zero"].tolist() > [0.3]
+    sizes = {"inputs": 2, "draws": 1, "image_side": 2, "channels": 1, "kernel": 1}
+    study = Degenerate(width=4, experts=[2], **sizes)
+    assert study.run(1).rows["value"].tolist() != study.run(2).rows["value"].tolist()
+
+
 @pytest.mark.filterwarnings("error")
 def test_what_is_given_twice_counts_once_and_one_pair_has_no_p(rows):
     options = ("heads=[Softmax,MoS + GSS,Softmax]", "alphas=[0.1,0.1]", "seeds=1", "more_words=[]")
@@ -104,6 +123,7 @@ def test_a_pair_is_the_mean_difference_of_one_problem():
     (found,) = against_softmax(pd.DataFrame(lines)).to_dict("records")
     assert found["pairs"] == 2  # at seed 1, d = 2 softmax matches all modes
     assert found["mode_match − softmax"] == pytest.approx((0.15 + 0.3) / 2)
+    assert found["largest rank − d"] == 2
 
 
 def test_dirichlet_rows_have_the_moments_of_the_distribution():

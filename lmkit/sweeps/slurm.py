@@ -52,7 +52,11 @@ exit $status
 _SET = ("job-name", "array", "chdir", "output")  # by `script`
 _TIMEOUT_S = 60.0
 _OF_ONE_KIND = r"(?:[^:,]+:)?(\d+)"  # such as h100:4
-_NUMBER_OF_GPUS = {"gpus-per-node": _OF_ONE_KIND, "gres": rf"gpu:{_OF_ONE_KIND}(?:\(.*)?"}
+_NUMBER_OF_GPUS = {  # a job has one node and one task
+    **dict.fromkeys(("gpus", "gpus-per-node", "gpus-per-task"), _OF_ONE_KIND),
+    "gres": rf"gpu:{_OF_ONE_KIND}(?:\(.*)?",
+    "tres-per-task": rf"gres[:/]gpu[:=]{_OF_ONE_KIND}",
+}
 
 
 class Slurm:

@@ -90,7 +90,10 @@ def test_options_of_jobs_that_exclude_each_other_are_refused():
             slurm(gpus=0, extra={option: "gpu:h100:1"})
     made = slurm(extra={"gpus-per-node": "h100:1"})
     assert made._options["gpus-per-node"] == "h100:1"
-    for option, value in (("gpus-per-node", "h100:4"), ("gpus-per-node", 4), ("gres", "gpu:4")):
+    for option, value in (
+        *(("gpus-per-node", "h100:4"), ("gpus-per-node", 4), ("gres", "gpu:4"), ("gpus", 4)),
+        *(("gpus-per-task", "h100:4"), ("tres-per-task", "gres/gpu:4")),
+    ):
         with pytest.raises(
             InstantiationException, match=rf"{option}={value} differs from .*gpus=1"
         ):

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.runs.checksums import checked_json
 from tests.results.forging import change
 
 
@@ -45,6 +46,18 @@ def test_the_command_prints_and_writes(lmkit, runs, capsys):
     lmkit("compare", *groups, "out=c.csv")
     rows = {row[""]: row for row in csv.DictReader((runs / "c.csv").open())}
     assert float(rows["test perplexity"]["mean of a"]) == of_test["mean of a"]
+
+
+def test_ranks_compare_at_the_largest_number_of_contexts(lmkit, tmp_path, make_run, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    more = {"schema_version": 1, "kind": "rank", "split": "test", "checkpoint": "best"}
+    more |= {"spectrum": {"num_contexts": 4000, "press_rank": 398, "effective_rank": {}}}
+    for place, seed in (("a", 1), ("b", 2)):
+        run = make_run(tmp_path / place, seed)
+        (run / "analysis/rank_test_log_probs_4000.json").write_bytes(checked_json(more))
+    lmkit("compare", "a=a", "b=b", "out=c.json")
+    (ranks,) = (of for of in json.loads(Path("c.json").read_text())["p_welch"] if "rank" in of)
+    assert ranks == "Press rank, 10,000 contexts"
 
 
 def test_whether_a_run_failed_the_other_set_tells_too(lmkit, tmp_path, make_run):

@@ -70,6 +70,7 @@ START = {"identity": "0" * 12, "weights_sha256": "1"}
     [
         ({"optimizer.lr": 5}, {}, "rate 5", "rate 20"),
         ({"max_epochs": 3}, {}, "max epochs 3", "max epochs 750"),
+        ({"patience": 3}, {}, "patience 3", "patience 100"),
         ({}, {"stopped": "callback"}, "ended by a callback", "not ended by a callback"),
         ({}, {"min_delta": 0.5}, "min delta 0.5", "min delta 0"),
         ({"finetuned_from": START}, {}, "finetuned from penn_softmax", "not finetuned"),

@@ -158,6 +158,7 @@ def test_nothing_was_published_of_other_words(tmp_path, make_run):
 def test_published_curves_are_of_experiments_that_are_configured():
     curves = published_curves()
     assert not curves.duplicated(["log", "epoch"]).any()  # a restart would be drawn backwards
+    assert not curves["note"].str.contains("windows", na=False).any()  # of a part of an epoch
     assert curves[["train_ppl", "source"]].notna().all(axis=None)
     for experiment in curves["experiment"].dropna().unique():
         name = experiment.removesuffix("_finetune")

@@ -117,6 +117,8 @@ def test_over_texts_is_the_interval_of_the_mean_of_what_is_independent(alike):
     half = 1.96 * difference_N.std() / np.sqrt(N / alike)
     expected = np.expm1(difference_N.mean() + np.array([0, -half, half]))
     assert found == pytest.approx(expected, abs=0.1 * half)
+    again = over_texts(*losses(difference_N), block=100, draws=50, seed=1)
+    assert again.low != over_texts(*losses(difference_N), block=100, draws=50).low
 
 
 def test_a_short_last_block_counts_by_its_tokens():

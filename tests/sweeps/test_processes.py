@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 from contextlib import ExitStack
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -38,6 +39,7 @@ def test_a_point_that_fails_or_is_killed_takes_no_other_down(sweep_of, attempts)
     assert failure.log_tail == ["attempt 2", "RuntimeError: the reason why"]  # of its last alone
     assert "2 killed: killed by SIGKILL, attempt 2 follows" in said
     assert not sweep.run_folder(sweep.manifest.points[3]).lock.exists()
+    assert sweep.failure(sweep.manifest.points[2]) is None  # it has finished
 
 
 def out_of_reach(monkeypatch, place, name: str, times: int, done: bool = False) -> None:
@@ -216,6 +218,7 @@ def test_a_point_whose_result_is_damaged_takes_no_other_down(sweep_of, attempts)
     every = standings(sweep)
     assert [each.state for each in every] == ["finished", "failed", "finished"]
     assert "result.json is damaged" in every[1].failure.reason
+    assert sweep.failure(sweep.manifest.points[1]).repeats
     stop(sweep)
     assert sweep.asked_to_stop_at() is not None
 
@@ -263,6 +266,8 @@ def test_what_is_finished_is_not_started_again(sweep_of, attempts):
     assert len(said) == 2
     assert [len(each) for each in attempts(sweep)] == [1, 1]
     assert "attempt 1" in sweep.log(sweep.manifest.points[0]).read_text()
+    further = [replace(point, max_epochs=9) for point in sweep.manifest.points]
+    assert Backlog(sweep, further, said.append).take() is not None
 
 
 @pytest.mark.parametrize("finishes", [True, False])

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from lmkit.runs.train_log import has_diverged
 from lmkit.training.callbacks.progress import spectrum_lines, waiting_line
 from tests.tiny import TINY, without
 
@@ -133,3 +134,11 @@ def test_a_log_that_cannot_be_written_stops_no_run(lmkit, three):
     three[0].log.mkdir()
     lmkit("train", *TINY, "seed=1", "max_epochs=3")
     assert three[0].read_result().budget.epochs == 3
+
+
+def test_a_run_that_resumed_after_a_divergence_has_not_diverged(tmp_path):
+    log = tmp_path / "train.log"
+    log.write_text("2026-01-01 00:00:00  stopped at step 3: the loss is not finite\n")
+    assert has_diverged(log)
+    log.write_text(log.read_text() + "2026-01-01 00:00:09  resumed at step 0\n")
+    assert not has_diverged(log)

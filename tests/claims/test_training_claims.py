@@ -195,6 +195,9 @@ def test_a_run_is_measured_by_the_code_that_trained_it(lmkit, run, refused, tmp_
     lmkit(*dynamic, "changed_code=true")
     assert len(list(run().analysis.glob("gradients_*.pt"))) == 2  # each code has its own
     (other,) = {each.name for each in run().analysis.glob("*.json")} - set(own)
+    (tmp_path / "powers.py").write_text("def cube(x):\n    return 1 * x\n")
+    lmkit(*dynamic, "changed_code=true")
+    assert len({each.name for each in run().analysis.glob("*.json")} - set(own)) == 2
     content = json.loads((run().analysis / other).read_bytes())
     assert "@" in other
     assert "(changed code: heads.Cube)" in content["measured_on"]["name"]

@@ -246,7 +246,10 @@ def test_saved_tokens_are_those_of_the_text_without_special_ones(tmp_path):
     text = " hello <s> world \n hello\n"
     tokenizer = make_tokenizer(text * 20, begins=True)
     tokenizer.save_pretrained(tmp_path)
-    ours = saved_subwords(str(tmp_path))
+    limited = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    limited.enable_truncation(3)
+    limited.enable_padding(length=200)
+    ours = saved_subwords(str(save(limited, tmp_path)))
     ids = ours.encode(text).tolist()
     assert ids == tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
     assert tokenizer.bos_token_id not in ids

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from lmkit.data.subwords import Subwords
 from lmkit.pretrained.loading import load_pretrained
+from lmkit.pretrained.model import pretrained_model
 from lmkit.pretrained.source import find_checkpoints
 from lmkit.pretrained.windows import StrideWindows, TokenizedText, window_and_stride
 from lmkit.runs.array_files import read_arrays
@@ -559,14 +560,30 @@ def test_the_extra_is_named_where_the_library_is_missing(models, here, refused, 
     assert error.endswith("libraries that are not installed: pip install transformers safetensors")
 
 
-def test_a_head_that_is_something_else_is_refused(models, here, refused, monkeypatch):
+@pytest.mark.parametrize("share", [1.0, 1e-3])
+def test_a_head_that_is_something_else_is_refused(share, models, here, refused, monkeypatch):
     forward = transformers.GPT2LMHeadModel.forward
 
     def squared(self, *args, **kwargs):
         output = forward(self, *args, **kwargs)
-        output.logits = output.logits.square()
+        output.logits = (1 - share) * output.logits + share * output.logits.square()
         return output
 
     monkeypatch.setattr(transformers.GPT2LMHeadModel, "forward", squared)
     error = refused("rank", *options(models, "gpt2"))
     assert "the logits of GPT2LMHeadModel are not h W' + b, not these times a number" in error
+
+
+def test_a_factor_is_of_the_output_layers_bias_too(models, monkeypatch):
+    forward = transformers.PhiForCausalLM.forward
+
+    def scaled(self, *args, **kwargs):
+        output = forward(self, *args, **kwargs)
+        output.logits = 0.3 * output.logits
+        return output
+
+    monkeypatch.setattr(transformers.PhiForCausalLM, "forward", scaled)
+    body = transformers.AutoModelForCausalLM.from_pretrained(models / "phi").eval()
+    model = pretrained_model(body, torch.arange(20))
+    assert model.logits_are == "0.3 (h W' + b)"
+    torch.testing.assert_close(model.head.decoder_bias, 0.3 * body.lm_head.bias)

@@ -156,7 +156,16 @@ class Wavy(PiecewiseLinear):
         return super().formula(z, *tables) + 0.5 * torch.sin(3 * z)
 
 
-@pytest.mark.parametrize("make", [LearnedC, lambda: Wavy(7, 2.0, frozen=False)])
+class Swollen(SoftCap):
+    """A user's formula, whose gradient needs its result, which its parent's does not."""
+
+    def forward(self, logits: torch.Tensor) -> torch.Tensor:
+        return super().forward(logits).exp()
+
+
+@pytest.mark.parametrize(
+    "make", [LearnedC, lambda: Wavy(7, 2.0, frozen=False), lambda: Swollen(3.0)]
+)
 def test_what_is_derived_from_a_transform_of_ours_learns_by_its_own_gradient(make):
     torch.manual_seed(5)
     head = Head(head_parts(SingleContext(6), make(), 11)).double()

@@ -17,6 +17,7 @@ from lmkit.analyses.base import Recorded, Subject
 from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
+from lmkit.analyses.predictions import random_positions
 from lmkit.cli.analysis import record_rows
 from lmkit.data.toy import ToyLanguage
 from lmkit.evaluation import split_reader
@@ -371,3 +372,57 @@ def test_a_result_has_what_is_true_of_the_toy_language(tiny_run):
     floor, entropy = map(math.exp, language.floor_and_entropy("test"))
     assert [metrics[name] for name in names] == [data["rank"], floor, entropy]
     assert metrics["test_bits_per_token"] == pytest.approx(math.log2(metrics["test_ppl"]))
+
+
+def test_predictions_are_at_the_positions_of_their_seed(lmkit, tiny_run):
+    lmkit("predictions", f"run={tiny_run}", "random=3", "hits=300", "seed=2")
+    content = written(tiny_run, "predictions")
+    tokens = load_run(tiny_run, "best", None, None).data.corpus.test
+    drawn = [each["position"] for each in content["contexts"] if each["source"] == "random"]
+    assert drawn == random_positions(tokens, 3, 2)
+    assert content["hit_positions"] == random_positions(tokens, 300, 2)
+    assert content["top5"] == sum(rank <= 5 for rank in content["hit_ranks"]) / 300
+
+
+def test_the_mean_slope_is_that_at_the_logits():
+    curve = {"logit": [0.0, 1.0, 2.0], "transformed": [0.0, 1.0, 5.0]}
+    histogram = {"edges": [0.0, 1.0, 2.0], "density": [0.9, 0.1]}
+    assert mean_slope({"curve": curve, "histogram": histogram}) == pytest.approx(1.3)
+
+
+def test_the_models_perplexity_is_the_same_whatever_softmax_is_sought(lmkit, tiny_runs):
+    softmax = run_of(tiny_runs, "toy").path
+    for dim in (8, 1):
+        lmkit("nearest_softmax", f"run={softmax}", "contexts=80", "iterations=20", f"dim={dim}")
+    own, one = (written(softmax, f"nearest_softmax_test_80_{dim}") for dim in (8, 1))
+    assert one["perplexity"] == own["perplexity"]
+    assert one["nearest_perplexity"] != one["perplexity"]
+
+
+def test_the_rank_of_a_softmax_is_its_dimension_and_two(lmkit, tiny_runs):
+    softmax = run_of(tiny_runs, "toy").path
+    lmkit("truncation", f"run={softmax}", "contexts=50")
+    assert written(softmax, "truncation_test_50")["bound"] == 8 + 2
+
+
+def test_texts_of_the_likeliest_word_are_equal(lmkit, tiny_run):
+    lmkit("samples", f"run={tiny_run}", "length=12", "texts=2", "top_k=1")
+    first, second = written(tiny_run, "samples")["texts"]
+    assert first == second
+
+
+def test_arrays_of_an_earlier_measurement_go(tiny_run):
+    class WithArrays(Logits):
+        def measure(self, subject: Subject) -> Recorded:
+            return super().measure(subject)._replace(arrays={"ones": np.ones(2)})
+
+    for kind in (WithArrays, Logits):
+        measure_runs(kind(split="test", contexts=150, bins=20), [RunFolder(tiny_run)])
+        is_there = (tiny_run / "analysis" / "logits.npz").exists()
+        assert is_there == (kind is WithArrays)
+
+
+def test_the_edge_of_a_grid_in_any_order_is_told(lmkit, tiny_run):
+    line = ("evaluate", f"run={tiny_run}", "method=dynamic", "method.batch_size=20", "search=true")
+    grids = ("method.decay_grid=[0.0]", "method.lr_grid=[0.3,0.0,0.2]", "search_tokens=100")
+    assert "the best lr is at the edge of method.lr_grid" in lmkit(*line, *grids)

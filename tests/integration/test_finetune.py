@@ -104,6 +104,12 @@ def test_a_start_that_is_never_beaten_stays_the_best(toy_run, tmp_path):
     grandchild = finetuned(child, "max_epochs=1")
     start = grandchild.read_result().provenance["finetuned_from"]
     assert start["identity"] == child.read_result().identity
+    # weights alone are nothing to resume from
+    child.last.write_bytes(b"")
+    with pytest.raises(
+        UserError, match=r"last\.ckpt is damaged .*; to train the run again, remove"
+    ):
+        load_checkpoint(child.last)
 
 
 def test_its_identity_is_of_the_first_run_and_the_options(toy_copy, toy_run, tmp_path):

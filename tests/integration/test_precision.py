@@ -1,5 +1,7 @@
 """Training in bf16-mixed leaves a float32 model: its evaluation, and the rank of its log P."""
 
+import math
+
 import pytest
 import torch
 
@@ -34,6 +36,9 @@ def test_evaluation_is_float32_even_inside_autocast(loaded):
     alone = mean_nll(model, windows)
     with torch.autocast("cpu", torch.bfloat16):
         assert mean_nll(model, windows) == alone
+    # as is the validation of a training, which Lightning runs inside autocast
+    valid_ppl = loaded.folder.read_result().metrics["valid_ppl"]
+    assert math.exp(alone) == pytest.approx(valid_ppl, rel=1e-6)
 
 
 @pytest.mark.parametrize("of", [torch.backends.cuda.matmul, torch.backends.cudnn])

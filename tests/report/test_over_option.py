@@ -132,3 +132,10 @@ def test_many_options_stand_in_several_lines_and_ticks_at_their_values(tmp_path,
         place = axes.xaxis.label.get_window_extent()
         assert place.x0 >= 0
         assert place.x1 <= figure.bbox.x1
+
+
+def test_runs_of_other_budgets_are_no_line(tmp_path, make_run):
+    for experts, epochs in ((5, 750), (10, 900)):
+        options = {"head.mixture.num_experts": experts, "max_epochs": epochs}
+        make_run(tmp_path, 1, 57.0, 900, "softmaxes", options=options)
+    assert lines(tmp_path) == {}

@@ -18,7 +18,7 @@ from lmkit.analyses.rank import Rank, Ranks
 from lmkit.cli.finetune import published_config
 from lmkit.cli.report import _require_published
 from lmkit.errors.user_error import UserError
-from lmkit.report import first_screen, tables
+from lmkit.report import curves, first_screen, tables
 from lmkit.report.contents import _models, make_report, measurements
 from lmkit.report.tables import cell_text
 from lmkit.results.against import against_baseline, points
@@ -682,3 +682,72 @@ def test_settings_whose_titles_differ_in_signs_alone_have_files_of_their_own(tmp
     page_of(tmp_path / "runs", tmp_path / "out")
     texts = [path.read_text() for path in (tmp_path / "out").rglob("*own*groups*.csv")]
     assert len(texts) == len(set(texts)) == 2
+
+
+def test_differences_on_valid_are_not_those_on_test(tmp_path, make_run):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        make_run(tmp_path / "runs", seed, ppl, valid=60.0 + seed)
+        make_run(tmp_path / "runs", seed, ppl - 1, transform="gss", valid=65.0 + seed)
+    gss = cells(page_of(tmp_path / "runs", tmp_path / "out"))["GSS"]
+    assert "−1.00" in gss
+    assert "valid +5.00" in gss
+
+
+def test_the_baseline_that_is_named_is_lowest_on_valid(tmp_path, make_run):
+    for seed, ppl in enumerate(SOFTMAX, 1):
+        untied = {"head.tie_weights": False}
+        make_run(tmp_path / "runs", seed, ppl + 13, valid=50.0, options=untied)
+        make_run(tmp_path / "runs", seed, ppl)
+        make_run(tmp_path / "runs", seed, ppl + 3, transform="gss")
+    html = page_of(tmp_path / "runs", tmp_path / "out")
+    assert re.search(r"than Softmax[^.;]* \(70\.15\)", html)
+
+
+def test_error_bars_are_of_their_own_axis(runs, monkeypatch):
+    drawn = []
+    monkeypatch.setattr("matplotlib.axes.Axes.errorbar", lambda _, *of, **__: drawn.append(of))
+    monkeypatch.setattr(first_screen, "_FEWEST", 2)
+    first_screen.rank_and_perplexity(against_baseline(grouped(results(str(runs)))[0]))
+    assert drawn[0] == pytest.approx((402, 57.15, 0.05, 0))
+
+
+def test_the_run_of_median_perplexity_is_shown(runs):
+    table, _ = grouped(results(str(runs)))
+    shown = curves.representatives(table, against_baseline(table))
+    assert {head: run["test_ppl"] for head, run in shown.items()} == {
+        "Softmax": 57.15,
+        "GSS": 56.37,
+    }
+
+
+def test_spectra_over_other_contexts_are_not_drawn_with_them(runs, make_run):
+    make_run(runs, 1, 56.0, 9981, mixture="softmaxes", contexts=500)
+    table, _ = grouped(results(str(runs)))
+    shown = curves.representatives(table, against_baseline(table))
+    (drawn,) = curves.spectra(shown, {})
+    labels = {line.get_label() for axes in drawn.figure.axes for line in axes.get_lines()}
+    assert labels >= {"Softmax", "GSS"}
+    assert "MoS" not in labels
+
+
+def test_the_curves_of_others_end_soon_after_ours(runs):
+    table, _ = grouped(results(str(runs)))
+    shown = curves.representatives(table, against_baseline(table))
+    (drawn,) = curves.training(shown, {"penn_mos_nt"}, {})
+    (axes,) = drawn.figure.axes
+    last = {line.get_label(): max(line.get_xdata(), default=0) for line in axes.get_lines()}
+    own = max(last.pop(head) for head in shown)
+    assert max(last.values()) <= 1.5 * own
+
+
+def test_parameters_are_in_thousands(runs, tmp_path):
+    cost = results(str(runs)).iloc[0]["cost.parameters"]
+    page_of(runs, tmp_path / "out")
+    latex = next((tmp_path / "out" / "tables").glob("*_groups.tex")).read_text()
+    assert f"& {cost / 1000:,.0f} &" in latex
+
+
+def test_a_group_of_several_devices_is_told(runs, tmp_path):
+    run = next(runs.glob("penn_small-*"))
+    change(run, "identity.json", lambda c: c["settings"].update(device_kind="cuda"))
+    assert "differ only in their seed, some also in device." in page_of(runs, tmp_path / "out")

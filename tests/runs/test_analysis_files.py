@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
-from lmkit.runs.analysis_files import analysis_stems, read_analysis, write_analysis
+from lmkit.runs.analysis_files import analysis_file, analysis_stems, read_analysis, write_analysis
 from lmkit.runs.folder import RunFolder
 
 
@@ -63,3 +63,9 @@ def test_a_damaged_file_is_named(run, text, error):
     write(run, "rank", "rank").write_text(text)
     with pytest.raises(UserError, match=rf"rank\.json .*{error}"):
         read_analysis(run, "rank", kind="rank", schema_version=3)
+
+
+def test_arrays_are_there_before_the_record(run):
+    there, path = [], analysis_file(run, "mine")
+    write_analysis(run, "mine", {"a": 1}, first=lambda: there.append(path.exists()))
+    assert there == [False]

@@ -82,3 +82,7 @@ def test_provenance_is_json() -> None:
     others = own["packages"].keys() - made["packages"].keys()
     assert others == {"nltk"}  # a class of a package's own, at its version
     assert own["packages"]["nltk"] == version("nltk")
+
+
+def test_devices_are_told():
+    assert provenance("data", 1, ["H100"])["hardware"]["devices"] == ["H100"]

@@ -42,6 +42,13 @@ def test_who_has_lost_the_lock_writes_no_checkpoint(tmp_path):
     assert not removed.exists()
 
 
+def test_what_is_more_than_plain_data_is_not_loaded(tmp_path):
+    path = tmp_path / "last.ckpt"
+    write_tensors(path, {"folder": tmp_path})
+    with pytest.raises(ValueError, match="Weights only load failed"):
+        read_tensors(path)
+
+
 def epoch_end() -> EpochEnd:
     return EpochEnd(every_minutes=1, stopping=Patience(2))
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from lmkit.experiment.conclusion import _cost
 from lmkit.training.callbacks import cost
 from lmkit.training.callbacks.cost import Cost, peak_memory_mib
 
@@ -30,3 +31,13 @@ def test_an_epoch_that_a_process_trains_in_part_counts_as_a_whole_one(monkeypatc
         batch = SimpleNamespace(num_targets=30, index=index, is_last=index == 3)
         callback.on_train_batch_end(None, model, None, batch, 0)
     assert (told["seconds_per_epoch"], told["tokens_per_second"]) == (12.0, 10.0)
+
+
+def test_a_result_has_the_median_of_the_epochs_seconds_and_the_most_of_their_memory():
+    spent = [(9.0, 5.0), (1.0, 7.0), (2.0, 6.0)]
+    rows = [{"seconds_per_epoch": s, "peak_memory_mib": m} for s, m in spent]
+    metrics = SimpleNamespace(read=lambda: [{"train/nll": 3.0}, *rows])
+    model = torch.nn.Linear(2, 3)
+    model.bias.requires_grad_(False)
+    found = _cost(SimpleNamespace(run=SimpleNamespace(metrics=metrics), model=model))
+    assert found == {"seconds_per_epoch": 2.0, "peak_memory_mib": 7.0, "parameters": 6}

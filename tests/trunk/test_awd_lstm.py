@@ -193,6 +193,8 @@ def test_locked_dropouts_act_where_their_names_say(option, places):
     before = [model.embedding_weight[tokens_TB], *left]
     after = [*passed, output.dropped_TBD]
     assert torch.equal(output.raw_TBD, left[-1])
+    for handed_over, x in zip(output.layers_TBD, after, strict=True):
+        assert torch.equal(handed_over, x)
     for place, (x, y) in enumerate(zip(before, after, strict=True)):
         if place in places:
             kept = y != 0

@@ -176,10 +176,15 @@ def test_in_bfloat16_state_and_rotations_stay_in_full_precision(monkeypatch):
 
 
 def test_layers_have_the_widths_that_the_options_say():
-    model = trunk(hidden_dim=9, num_heads=4)
+    model, left = trunk(hidden_dim=9, num_heads=4, output_dropout=0.5), []
     assert model.head_dim == 4  # 9 / 4, rounded up to an even number
+    for layer in model.layers:
+        layer.register_forward_hook(lambda _, __, out: left.append(out[0]))
     output = model(text(4), model.initial_state(B))
     assert [layer.shape[2] for layer in output.layers_TBD] == [6, 9, 9, 6]
+    # the residual stream after each layer but the last, and the output after its dropout
+    assert all(map(torch.equal, output.layers_TBD[1:], [*left[:-1], output.dropped_TBD]))
+    assert not torch.equal(output.dropped_TBD, output.raw_TBD)
 
 
 @pytest.mark.parametrize(

@@ -295,9 +295,10 @@ class TextCorpus(Corpus):
         self._made = (BytePairs if self.tokenizer == "bpe" else Subwords).of_json(json)
         if self.tokenizer == "hf" and self.tokenizer_of is not None:
             # an earlier lmkit kept what the library makes of the file, and hashed the file
-            with suppress(UserError):  # which is gone
-                if saved_subwords(self.tokenizer_of).json == json:
-                    self._restored = saved_file(self.tokenizer_of).decode()
+            with suppress(UserError, UnicodeDecodeError):  # it is gone, or another
+                file = saved_file(self.tokenizer_of).decode()
+                if file != json and saved_subwords(self.tokenizer_of).json == json:
+                    self._restored = file
 
     def _load_subwords(self, vocabulary: Sequence[str] | None) -> TextSplits:
         subwords = self._subwords(vocabulary)

@@ -47,7 +47,8 @@ def test_a_refused_input_leaves_nothing_behind(
     refused, tmp_path, tmp_path_factory, monkeypatch, arguments, expected
 ):
     (tmp_path / "file").write_text("")
-    monkeypatch.delenv("WANDB_API_KEY", raising=False)
+    for variable in ("WANDB_API_KEY", "WANDB_MODE"):
+        monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path_factory.mktemp("home")))  # where W&B's keys are
     options = [*TINY, *arguments.split()]
     if arguments == "data=dialogue":

@@ -52,8 +52,8 @@ def run_in(place: Path, name: str) -> RunFolder:
     return RunFolder(next((place / "runs").glob(f"{name}-*/")))
 
 
-def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
-    """Those of all words but the first, read plainly in one column; words, and bytes."""
+def nats(place: Path, name: str, split: str) -> tuple[float, int, int, int]:
+    """Those of all words but the first, read plainly in one column; tokens, words, and bytes."""
     run = package.load(run_in(place, name).path)
     file = place / "text" / f"{split}.txt"
     text = file.read_text()
@@ -75,7 +75,8 @@ def nats(place: Path, name: str, split: str) -> tuple[float, int, int]:
         output = run.model.trunk(inputs_T1, run.model.trunk.initial_state(1))
         log_probs_NV = run.model.head.log_probs(run.model.head_input(output)).double()
     nlls = -log_probs_NV[range(len(tokens) - 1), tokens[1:]]
-    return float(nlls[count_from - 1 :].sum()), len(words), len(file.read_bytes())
+    counted = nlls[count_from - 1 :]
+    return float(counted.sum()), len(counted), len(words), len(file.read_bytes())
 
 
 @pytest.mark.parametrize("name", ["words", SUBWORDS, PRETRAINED])
@@ -84,7 +85,8 @@ def test_perplexity_a_word_and_bits_a_byte_are_those_of_a_plain_computation(
 ):
     monkeypatch.chdir(place)  # where the tokenizer's folder is found
     metrics = run_in(place, name).read_result().metrics
-    total, words, num_bytes = nats(place, name, "test")
+    total, tokens, words, num_bytes = nats(place, name, "test")
+    assert metrics["test_text"]["tokens"] == tokens
     assert metrics["test_text"]["words"] == words
     assert metrics["test_text"]["bytes"] == num_bytes
     assert metrics["test_word_ppl"] == pytest.approx(math.exp(total / words), rel=1e-5)
@@ -106,7 +108,7 @@ def test_evaluation_of_valid_compares_in_one_column_too(place, monkeypatch, caps
     folder = run_in(place, SUBWORDS)
     lmkit("evaluate", f"run={folder.path}", "split=valid")
     content = parse_json((folder.analysis / "evaluate_static_valid.json").read_bytes())
-    total, words, num_bytes = nats(place, SUBWORDS, "valid")
+    total, _, words, num_bytes = nats(place, SUBWORDS, "valid")
     assert content["word_ppl"] == pytest.approx(math.exp(total / words), rel=1e-5)
     assert content["bits_per_byte"] == pytest.approx(total / math.log(2) / num_bytes, rel=1e-5)
     assert "bits per byte" in capsys.readouterr().out
@@ -115,6 +117,14 @@ def test_evaluation_of_valid_compares_in_one_column_too(place, monkeypatch, caps
     metrics = folder.read_result().metrics
     assert content["word_ppl"] == pytest.approx(metrics["test_word_ppl"], rel=1e-6)
     assert content["bits_per_byte"] == pytest.approx(metrics["test_bits_per_byte"], rel=1e-6)
+
+
+def test_a_cache_counts_in_the_perplexity_a_word(place, monkeypatch):
+    lmkit = typed_in(place, monkeypatch)
+    folder = run_in(place, "words")
+    lmkit("evaluate", f"run={folder.path}", "method=cache", "split=valid")
+    content = parse_json((folder.analysis / "evaluate_cache_valid.json").read_bytes())
+    assert content["word_ppl"] == content["ppl"]
 
 
 def test_tables_and_results_say_what_compares(place, monkeypatch):

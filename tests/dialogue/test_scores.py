@@ -1,8 +1,10 @@
 import math
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from lmkit.dialogue.responses import Replies, Responses
 from lmkit.dialogue.scores import bleu_scores, distinct, nltk_bleu, sacre_bleu
 
 REFERENCE = ["it", "rains", "in", "spain"]
@@ -94,3 +96,18 @@ def test_distinct_counts_across_responses():
     assert distinct(responses, 2) == 2 / 6  # a b, b a
     assert distinct([["a"]], 2) == 0
     assert distinct([[]], 1) is None
+
+
+def test_the_best_responses_decide_what_is_distinct_and_samples_are_evenly_spaced(monkeypatch):
+    answers = [
+        Replies(context=[str(i)], reference=["a"], responses=[["a", "a", "b", "b"], [str(i)]])
+        for i in range(6)
+    ]
+    measured = SimpleNamespace(perplexity=2.0, nll=0.7, num_tokens=9)
+    monkeypatch.setattr("lmkit.dialogue.beam.answer", lambda *_: (measured, 8, answers))
+    sizes = {"pairs": 6, "beam": 2, "n_best": 2, "max_words": 4, "samples": 3, "shown": 1}
+    responses = Responses(split="test", smoothing="exp", **sizes)
+    found = responses.measure(SimpleNamespace(loaded_run=None)).record
+    assert (found.distinct1, found.distinct2) == (2 / 24, 3 / 24)
+    assert found.response_words == 4
+    assert [each.context for each in found.responses] == [["0"], ["2"], ["4"]]

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lmkit.data.corpus import Corpus
+from lmkit.data.tokenizer import each_word
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
 from lmkit.experiment.make import make
@@ -85,7 +86,7 @@ def test_the_default_rate_does_not_leave_the_models_own_decoder(config_of, name)
         ("llama", 304, ["head=mixtape", "windows=contexts"]),
     ],
 )
-def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, model, num_rows, head):
+def test_a_run_on_a_pretrained_trunk_is_as_any(models, config_of, model, num_rows, head):
     folder = run(config_of(model, "head.start=trunk", *head))
     result = folder.read_result().metrics
     assert result["test_ppl"] > 1
@@ -93,6 +94,10 @@ def test_a_run_on_a_pretrained_trunk_is_as_any(config_of, model, num_rows, head)
     assert folder.read_identity().names.corpus == f"the contexts of {model} on text"
     loaded = load_run(folder.path, "best", None, 1)
     assert len(loaded.data.corpus.vocabulary) == num_rows  # with rows that stand for no token
+    tokenizer = loaded.source.tokenizer_by(loaded.data.corpus.vocabulary)
+    text = (models / "test.txt").read_text("utf-8")
+    whole, first = (len(tokenizer.ids("text", part)) for part in (text, next(each_word(text))))
+    assert result["test_text"]["tokens"] == whole - first
     nll = mean_nll(loaded.model, loaded.data.eval_batches("test"))
     assert nll == pytest.approx(result["test_nll"], rel=1e-6)
 
@@ -126,6 +131,12 @@ def test_the_columns_of_a_pretrained_trunk_are_cut_from_one_stream(config_of):
         part = slice(column * steps, (column + 1) * steps)
         assert torch.equal(four.targets_SB[:, column], one.targets_SB[part, 0])
         assert torch.equal(four.inputs_SB[:, column], one.inputs_SB[part, 0])
+
+
+def test_contexts_of_other_windows_are_other_data(config_of):
+    lines = ([], ["trunk.window=20"], ["trunk.stride=9"])
+    sources = [make(config_of("gpt2", *line)["data"], "data", Corpus) for line in lines]
+    assert len({source.fingerprint() for source in sources}) == len(lines)
 
 
 def test_a_model_is_let_go_once_its_contexts_are_stored(config_of):

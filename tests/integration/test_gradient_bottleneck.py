@@ -85,12 +85,16 @@ def test_epochs_are_logged_and_training_is_undisturbed(folder, tmp_path):
     assert rows[-1]["gradient_bottleneck/valid_update_rank"] == found.update_rank
     cosine = rows[-1]["gradient_bottleneck/valid_update_cosine"]
     assert cosine == pytest.approx(found.update_cosine, rel=1e-4)
-    # resumed after the second epoch, and measured in no other
+    # resumed after the second epoch, and measured in no other; the last on another split
     trained(tmp_path, *OPTIONS, "max_epochs=2", *MEASURED)
-    resumed = trained(tmp_path, *OPTIONS, "max_epochs=4")
+    other = ("callbacks.gradient_bottleneck.every=4", "callbacks.gradient_bottleneck.split=test")
+    resumed = trained(tmp_path, *OPTIONS, "max_epochs=4", *MEASURED, *other)
     measured = [r for r in MetricsFile(resumed.metrics).read() if name in r]
     assert [row["epoch"] for row in measured] == [2]
     assert measured[0][name] == rows[1][name]
+    found = model_bottleneck(last.model, last.data.eval_batches("test"), 150)
+    (row,) = (r for r in MetricsFile(resumed.metrics).read() if name.replace("valid", "test") in r)
+    assert row["gradient_bottleneck/test_share"] == pytest.approx(found.share, rel=1e-6)
     first, second = load_checkpoint(folder.last), load_checkpoint(resumed.last)
     for key, weight in first["state_dict"].items():
         assert torch.equal(weight, second["state_dict"][key]), key

@@ -103,7 +103,12 @@ def test_degenerate_layers_are_counted_by_the_root_of_the_mean_square_and_drawn_
     assert _shares(pd.DataFrame(of | {"value": [10.0, 1.0, 1e-9]}))["near zero"].tolist() > [0.3]
     sizes = {"inputs": 2, "draws": 1, "image_side": 2, "channels": 1, "kernel": 1}
     study = Degenerate(width=4, experts=[2], **sizes)
-    assert study.run(1).rows["value"].tolist() != study.run(2).rows["value"].tolist()
+    found = study.run(1).rows
+    assert found["value"].tolist() != study.run(2).rows["value"].tolist()
+    torch.manual_seed(1)
+    layer, inputs = Experts(4, 4, 1, kernel=1, gates="constant"), torch.randn(2, 4, 1, 1)
+    values = found.query("layer == 'dense' and experts == 1")["value"].tolist()
+    assert values == pytest.approx(singular_values(layer, inputs).mean(0).tolist())
 
 
 @pytest.mark.filterwarnings("error")

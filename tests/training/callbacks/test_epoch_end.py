@@ -1,11 +1,17 @@
 """What follows an epoch: the best one is kept, and its row is told."""
 
+import re
+from types import SimpleNamespace
+
 import pytest
+from pytorch_lightning.callbacks import Callback
 
 import lmkit
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.finetuning import finetuning_config
 from lmkit.experiment.load import load_run
+from lmkit.runs.folder import RunFolder
+from lmkit.training.callbacks import epoch_end
 from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from lmkit.training.triggers import Never
 from tests.tiny import TINY
@@ -18,6 +24,21 @@ def test_the_best_epoch_is_the_first_with_the_lowest_perplexity(fit):
     assert (kept["best_ppl"], kept["best_epoch"]) == (7.0, 2)
     best = load_checkpoint(run.checkpoint.with_name("best.ckpt"))
     assert best["epoch"] + 1 == kept["best_epoch"]
+
+
+def test_within_an_epoch_the_minutes_count_from_the_checkpoint_before(fit, monkeypatch):
+    now = 0.0
+
+    class Slow(Callback):
+        def on_train_batch_start(self, *_: object) -> None:
+            nonlocal now
+            now += 60 * 400  # of the 1000 minutes between two checkpoints
+
+    monkeypatch.setattr(epoch_end, "time", SimpleNamespace(monotonic=lambda: now))
+    run = fit(Never(), 1, Slow())
+    log = RunFolder(run.checkpoint.parents[1]).log.read_text()
+    steps = [int(step) for step in re.findall(r"saved at step (\d+)", log)]
+    assert steps[:2] == [3, 6]
 
 
 def test_a_checkpoint_of_an_earlier_version_is_refused_by_name(fit, tmp_path):

@@ -17,6 +17,7 @@ from lmkit.analyses.base import Recorded, Subject
 from lmkit.analyses.embeddings import BENCHMARKS
 from lmkit.analyses.logits import Logits, mean_slope
 from lmkit.analyses.measuring import measure_runs
+from lmkit.analyses.nearest_softmax import NearestSoftmaxDistance
 from lmkit.analyses.predictions import random_positions
 from lmkit.cli.analysis import record_rows
 from lmkit.data.toy import ToyLanguage
@@ -397,6 +398,18 @@ def test_the_models_perplexity_is_the_same_whatever_softmax_is_sought(lmkit, tin
     own, one = (written(softmax, f"nearest_softmax_test_80_{dim}") for dim in (8, 1))
     assert one["perplexity"] == own["perplexity"]
     assert one["nearest_perplexity"] != one["perplexity"]
+
+
+def test_contexts_held_out_are_not_those_of_the_fit():
+    generator = torch.Generator().manual_seed(1)
+    column, row, others = (
+        torch.randn(n, m, generator=generator) for n, m in ((30, 1), (1, 9), (20, 9))
+    )
+    log_p = torch.log_softmax(torch.cat([column @ row, others]), 1)  # the first are a softmax
+    sizes = {"contexts": 30, "dim": 1, "iterations": 50, "held_out": 20}
+    analysis = NearestSoftmaxDistance(split="test", **sizes)
+    found, held_out = analysis._found("mine", log_p, torch.zeros(50, dtype=torch.long), 30, 1)
+    assert found.divergence < 1e-4 < 0.1 < held_out
 
 
 def test_the_rank_of_a_softmax_is_its_dimension_and_two(lmkit, tiny_runs):

@@ -13,7 +13,7 @@ from lmkit.presentation.styled import p_text
 from lmkit.presentation.tables import Column, counted, decimal, listed, plain_table
 from lmkit.results.compare import TwoSets, compare
 from lmkit.results.frame import frame, judged
-from lmkit.results.groups import grouped
+from lmkit.results.groups import grouped, left_out_in_part
 from lmkit.runs.atomic import replace_text
 from lmkit.runs.selection import select_folders
 
@@ -42,8 +42,7 @@ def _runs(option: str, value: str | list[str], table: pd.DataFrame) -> pd.DataFr
     if len(runs):
         left_out |= runs.loc[runs["is_failed"], "reason"].to_dict()
         runs = runs[~runs["is_failed"]]
-    if "unread" in runs:
-        left_out |= {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
+    left_out |= left_out_in_part(runs)
     for name, reason in left_out.items():
         print(f"left out: {name}: {reason}")
     if runs.empty:

@@ -19,7 +19,7 @@ from lmkit.presentation.tables import counted, decimal, joined
 from lmkit.report import curves, first_screen, over_option, tables
 from lmkit.report.page import PANEL, PageFigure, PageSection, PageTable, write_page
 from lmkit.results.against import against_baseline, points
-from lmkit.results.groups import grouped
+from lmkit.results.groups import grouped, left_out_in_part
 from lmkit.results.published import Compose, nearest, published
 from lmkit.runs.analysis_files import analysis_stems
 from lmkit.runs.folder import RunFolder
@@ -96,8 +96,7 @@ def _of_runs(
     """The page's sentences, sections and last lines."""
     if runs.empty:
         return [], [], []
-    if "unread" in runs:
-        left_out |= {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
+    left_out |= left_out_in_part(runs)
     against, beside = against_baseline(runs), nearest(runs, compose, paper)
     is_compared = against.groupby("setting")["head_label"].transform("size") > 1
     compared = against[is_compared]

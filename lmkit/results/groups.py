@@ -66,6 +66,13 @@ def grouped(table: pd.DataFrame, baseline: str = "softmax") -> tuple[pd.DataFram
     return runs.sort_values(order, ascending=ascending, key=_natural), left_out | repeated
 
 
+def left_out_in_part(runs: pd.DataFrame) -> dict[str, str]:
+    """Why some of the files of runs that count could not be read, by `name, in part`."""
+    if "unread" not in runs:
+        return {}
+    return {f"{name}, in part": why for name, why in runs["unread"].dropna().items()}
+
+
 def measured_alike(runs: pd.DataFrame) -> pd.DataFrame:
     """Without what an analysis measured with other options, or on another split, of one run than of
     others in its group. Options that each run's own search found are alike.

@@ -83,15 +83,15 @@ class Result:
     @property
     def codes(self) -> list[str]:
         """The hashes of the versions of lmkit that trained the run; none of an early result."""
-        return self._by_all(lambda by: by.get("code_sha256"))
+        return self._each_had(lambda by: by.get("code_sha256"))
 
     @property
     def torch_versions(self) -> list[str]:
         """The versions of PyTorch that trained the run, as far as it stored them."""
-        return self._by_all(lambda by: by.get("torch") or by.get("packages", {}).get("torch"))
+        return self._each_had(lambda by: by.get("torch") or by.get("packages", {}).get("torch"))
 
-    def _by_all(self, found: Callable[[dict[str, Any]], str | None]) -> list[str]:
-        """What is found of each that trained the run, in order, each once."""
+    def _each_had(self, found: Callable[[dict[str, Any]], str | None]) -> list[str]:
+        """What is found in the provenance of each process that trained the run, in order, once."""
         every = map(found, [*self.provenance.get("earlier_code", ()), self.provenance])
         return list(dict.fromkeys(filter(None, every)))
 

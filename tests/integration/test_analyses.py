@@ -119,6 +119,21 @@ def test_predictions_of_a_folder_compared_with_one_of_its_runs(lmkit, tiny_runs,
     assert len(better) == len(worse) == 4
 
 
+@pytest.mark.parametrize("differs", ["vocabulary", "tokens"])
+def test_predictions_of_runs_on_two_corpora_are_not_compared(
+    tiny_runs, tiny_run, monkeypatch, refused, differs
+):
+    def on_another_corpus(self: SplitReader, run: object) -> SplitReader:
+        read = SplitReader(self.run, self.split, self.top)
+        setattr(read, differs, getattr(read, differs)[::-1])
+        return read
+
+    monkeypatch.setattr(SplitReader, "reader_of", on_another_corpus)
+    other = run_of(tiny_runs, "toy").path
+    line = [f"run={other}", "random=1", "hits=1", "margins=4", f"compared_with={tiny_run}"]
+    assert f"compared_with={tiny_run} is a run on another corpus" in refused("predictions", *line)
+
+
 def test_the_run_that_is_compared_with_alone_may_have_changed(tiny_runs, tiny_run, monkeypatch):
     other = run_of(tiny_runs, "toy").path
     changed = {other: {"tests.live_bytes.LiveBytes": "its earlier code"}}

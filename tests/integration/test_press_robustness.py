@@ -4,7 +4,10 @@ import json
 
 import pytest
 import torch
+from matplotlib.figure import Figure
 
+from lmkit.analyses.base import StoredRecord
+from lmkit.analyses.press_robustness import PressRobustness, RanksUnderNoise
 from lmkit.errors.user_error import UserError
 from lmkit.experiment.load import load_run
 from lmkit.measures.rank_robustness import RobustnessOptions, study, study_matrix
@@ -91,6 +94,29 @@ def test_the_command_leaves_table_file_and_figure(tiny_run, lmkit):
     windows = loaded.data.eval_batches("test")
     expected = study(loaded.model, windows, 300, chosen, lambda name: None)
     assert content.items() >= expected._asdict().items()
+
+
+def test_the_figure_joins_noises_in_their_order():
+    record = RanksUnderNoise(
+        split="test",
+        num_contexts=300,
+        num_words=200,
+        true_rank=10,
+        tolerance=1e-5,
+        factorisation="qr",
+        seed=5,
+        round_trip_ranks=[],
+        round_trip_errors=[],
+        noise=[1e-2, 1e-30, 1e-22],
+        press_ranks=[200, 10, 40],
+        predicted_ranks=[199.0, 10.0, 41.0],
+        effective_ranks={},
+    )
+    axes = Figure().subplots()
+    PressRobustness.draw(axes, [StoredRecord("MoS", record, {})])
+    points, line, _ = axes.lines
+    assert points.get_xydata().tolist() == [[1e-30, 10], [1e-22, 40], [1e-2, 200]]
+    assert line.get_xydata().tolist() == [[1e-30, 10], [1e-22, 41], [1e-2, 199]]
 
 
 def test_no_more_rows_of_log_p_are_made_than_are_studied(tiny_run):

@@ -225,10 +225,10 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
     with `at_30_` before its names: how far log P is from the nearest softmax, `at_30_distance`, and
     by how many per cent its perplexity is higher, `at_30_price`; Holm's p of the differences,
     `at_30_holm`, and those with the tanh layer at 5, which a GPU trained, `at_30_at_5`; how many
-    words are `never` the likeliest: of `all`, of those `unused` in the training text (if they are
-    as many under all heads), and at most of those `occurring` in it. Of seeds that a CPU and a GPU
-    trained, how many per cent the CPU's perplexities are higher, `at_30_higher`, and how many the
-    two differ on valid after one epoch, `at_30_apart`.
+    words are `never` the likeliest: of `all`, of those `unused` in the training text, and at most
+    of those `occurring` in it. Of seeds that a CPU and a GPU trained, how many per cent the CPU's
+    perplexities are higher, `at_30_higher`, and how many the two differ on valid after one epoch,
+    `at_30_apart`.
     """
     runs = kept[kept["trunk_name"] == AT_30]
     ended = fresh(at_best_rate(runs))
@@ -258,7 +258,7 @@ def _averaged_at_30(kept: pd.DataFrame) -> dict[str, Any]:
         "at_30_price": {h: _nearest_texts(of)["price"] for h, of in heads.items()},
         "never": {
             "all": f"{never['unargmaxable'].min()} to {never['unargmaxable'].max()}",
-            "unused": f"{unused.min()}" if unused.nunique() == 1 else "",
+            "unused": f"{unused.min()} to {unused.max()}",
             "occurring": f"{never['occurring'].max()}",
         },
     }

@@ -6,6 +6,7 @@ import signal
 import sys
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -59,6 +60,16 @@ def test_one_stays_beside_those_that_train(sweep_of, attempts):
     assert alive(started) == 2
     let_go(sweep, started)
     assert [len(each) for each in attempts(sweep)] == [1, 1]
+
+
+def test_none_leaves_for_one_whose_heart_does_not_beat():
+    """It may be dead, on a node that nobody sees from here; then another takes its place."""
+    beats = iter([5, 5, 5, None, 6, 6, 7])
+    sweep = SimpleNamespace(asked_for_at=lambda: 1, stand_by=lambda me: next(beats))
+    worker = command._StandBy(sweep)
+    assert [worker.leaves(is_idle=True) for _ in range(4)] == [False] * 4
+    late = command._StandBy(sweep)
+    assert [late.leaves(is_idle=True) for _ in range(3)] == [False, False, True]
 
 
 def test_one_that_leaves_what_failed_before_ends_well(sweep_of):

@@ -189,8 +189,23 @@ def test_single_points_are_forgotten(sweep_of, monkeypatch, capsys):
     label = "trunk.drops=[0,0,2] seed=1"
     points = [replace(sweep.manifest.points[0], label=label)]
     SweepFolder(sweep.path, replace(sweep.manifest, points=points)).save()
-    typed(monkeypatch, "forget", str(sweep.path), "points=*[0,0,2]*")
+    typed(monkeypatch, "forget", str(sweep.path), "points=*=[0,0,2]*")
     assert f"would be forgotten: {label}" in capsys.readouterr().out
+
+
+def test_logs_of_jobs_are_named_while_points_are_new(sweep_of, monkeypatch, capsys):
+    """A job's worker may end before it trains anything, and only its log says why."""
+    sweep = sweep_of("ok")
+    told = f"what its workers said: {sweep.path}/logs/job-*.log"
+    for is_told in (False, True):
+        typed(monkeypatch, "status", str(sweep.path))
+        assert (told in capsys.readouterr().out) == is_told
+        (sweep.path / "logs").mkdir(exist_ok=True)
+        (sweep.path / "logs" / "job-7_0.log").touch()
+    typed(monkeypatch, "work", str(sweep.path))
+    capsys.readouterr()
+    typed(monkeypatch, "status", str(sweep.path))
+    assert told not in capsys.readouterr().out
 
 
 def test_stop_ends_workers_whose_runs_save(sweep_of, monkeypatch, capsys):

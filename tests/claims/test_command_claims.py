@@ -12,8 +12,12 @@ from importlib.metadata import PackageNotFoundError
 import pytest
 
 from lmkit.cli.command_line import config_folders, options_first
+from lmkit.cli.describe import size_table, time_line
 from lmkit.cli.entry import CONFIGS
+from lmkit.data.corpus import Sizes
 from lmkit.errors.user_error import UserError
+from lmkit.experiment import model_size
+from lmkit.experiment.model_size import Size
 from tests.conftest import KEPT
 from tests.test_architecture import HEAVY_FOR_RUNS
 from tests.tiny import TINY, composed
@@ -350,3 +354,21 @@ def test_describe_shows_sizes_and_writes_nothing(lmkit, tmp_path):
 )
 def test_a_run_without_an_experiment_is_named_after_its_corpus(overrides, name):
     assert composed(*overrides)["name"] == name
+
+
+def test_the_time_that_describe_tells_is_that_of_what_an_epoch_reads(monkeypatch):
+    monkeypatch.setattr(model_size, "flops_per_second", lambda *_: 1000 / model_size.SHARE)
+    size, corpus = Size(1, 1, 4, 2, 6), Sizes(50, (5000, 3000, 7000))
+    config = {"trainer": {}, "windows": {"batch_size": 10, "bptt": 5}, "threads": 1}
+    whole = config | {"max_epochs": 2}
+    # (6 x 5000 + 2 x 3000) / 1000, or of 20 windows of 50 tokens
+    assert time_line(whole, corpus, size).startswith(
+        "time: about 36 s per epoch, 72 s for 2 epochs"
+    )
+    few = whole | {"trainer": {"limit_train_batches": 20}, "max_epochs": None}
+    assert time_line(few, corpus, size).startswith("time: about 12 s per epoch, without")
+
+
+def test_the_flops_of_a_training_stand_behind_those_of_a_reading():
+    (row,) = size_table({"total": Size(1, 2, 8, 2_000_000, 6_000_000)}).rows
+    assert list(row)[-2:] == ["2.000", "6.000"]

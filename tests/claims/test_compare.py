@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from lmkit.presentation.styled import p_text
 from lmkit.runs.checksums import checked_json
 from tests.results.forging import change
 
@@ -139,3 +140,21 @@ def test_a_damaged_configuration_is_named_and_no_difference(lmkit, tmp_path, mak
 @pytest.mark.usefixtures("runs")
 def test_what_is_wrong_is_one_line(refused, arguments, error):
     assert error in refused("compare", *arguments)
+
+
+def test_what_single_runs_have_no_value_for_is_null_in_json(lmkit, tmp_path, make_run):
+    for transform, ppl in (("gss", 56.0), ("identity", 57.0)):
+        make_run(tmp_path / "runs", 1, ppl, transform=transform)
+    lmkit("compare", "a=runs head:gss", "b=runs head:softmax", "out=c.json")
+    text = (tmp_path / "c.json").read_text()
+    assert "NaN" not in text  # which is no JSON
+    assert json.loads(text)["sd of a"]["test perplexity"] is None
+
+
+def test_small_values_of_p_are_not_rounded_to_0(lmkit, runs):
+    printed = lmkit("compare", "a=runs head:gss", "b=runs head:softmax", "out=c.json")
+    content = json.loads((runs / "c.json").read_text())
+    of_p = [name for name in content if name.removeprefix("paired ").startswith("p")]
+    assert of_p
+    for name in of_p:
+        assert p_text(content[name]["Press rank, 10,000 contexts"]) in printed

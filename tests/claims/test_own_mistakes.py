@@ -312,6 +312,9 @@ def test_describe_says_what_training_would(refused):
     assert "must return TextSplits, not None" in refused("describe", *line)
     line = (f"{TRANSFORM}Unmade", "data.num_words=40")
     assert "slips.Unmade must call super().__init__() first" in refused("describe", *line)
+    accumulates = "_target_: pytorch_lightning.callbacks.GradientAccumulationScheduler"
+    callback = f"+callbacks.mine={{{accumulates}, scheduling: {{0: 2}}}}"
+    assert "cannot be set" in refused("describe", callback)
 
 
 def test_python_takes_texts_alone_and_gives_threads_back(tmp_path):

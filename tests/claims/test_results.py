@@ -277,3 +277,18 @@ def test_the_best_of_heads_needs_a_finished_run(tmp_path, make_run, refused):
     (make_run(tmp_path / "runs") / "result.json").unlink()
     message = refused("runs", str(tmp_path / "runs"), "best=head")
     assert message == "best=head: no run has finished with finite perplexities"
+
+
+def test_without_a_word_the_runs_are_those_of_runs_dir(lmkit, tmp_path, make_run):
+    name = make_run(tmp_path / "others").name
+    assert name in lmkit("runs", f"runs_dir={tmp_path}/others")
+
+
+def test_the_line_of_a_run_is_that_of_any_keep(tmp_path):
+    run = package.train([*TINY, f"runs_dir={tmp_path}", "keep=all"])
+    assert "keep=" not in run.folder.read_config()["command"]
+
+
+def test_python_takes_the_trunk_that_stands_for_an_experiment():
+    with pytest.raises(UserError, match=r"^trunk.of is missing"):
+        package.train(["trunk=fixed"])

@@ -173,6 +173,7 @@ def test_axes_may_be_the_files_of_a_group(printed, refused):
         ("module=language_model,dialogue", r"point 2 \(module=dialogue\): .*data=toy goes with"),
         ("sweep.sample=1,2", "sweep.sample=1,2: a sweep takes a single value"),
         ("sweep.name=../x", "sweep.name must be a letter"),
+        ("runs_dir=a,b", "runs_dir must be the same for all points of a sweep"),
     ],
 )
 def test_a_bad_value_is_one_line_that_names_the_point(refused, tmp_path, axis, expected):

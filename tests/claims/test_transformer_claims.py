@@ -85,6 +85,7 @@ def test_it_trains_and_is_measured_as_any_trunk(trained, lmkit):
 def test_it_is_finetuned_within_the_epochs_of_its_schedule(trained, lmkit, refused):
     start = ("finetune", f"run={trained}", "logger=csv", "callbacks=[default]", "runs_dir=runs")
     assert "give max_epochs=3 or fewer" in refused(*start)
+    assert "give max_epochs=3 or fewer, not None" in refused(*start, "max_epochs=null")
     lmkit(*start, "max_epochs=2", "callbacks.spectrum=null", "callbacks.progress_bar=null")
     (row,) = Path("runs").glob("*_finetune-*/result.json")
     assert json.loads(row.read_text())["metrics"]["valid_ppl"] < 35

@@ -13,7 +13,6 @@ import pytest
 import torch
 from hydra.errors import HydraException
 
-import lmkit as package
 from lmkit.data import subwords
 from lmkit.data.corpus import Corpus
 from lmkit.errors.user_error import UserError
@@ -104,12 +103,6 @@ def test_the_trunks_dropout_is_of_its_contexts():
     output = trunk(torch.ones(5, 3, 4), [])
     assert set(output.dropped_TBD.unique().tolist()) == {0.0, 2.0}
     assert (output.raw_TBD == 1).all()
-
-
-def test_a_head_alone_is_trained_from_python_as_from_a_command_line(trunk_run, tmp_path):
-    line = ["trunk=fixed", f"trunk.of={trunk_run.path}", f"runs_dir={tmp_path}", *COMMON]
-    trained = package.train([*line, "max_epochs=1"])
-    assert isinstance(trained.model.trunk, FixedTrunk)
 
 
 @pytest.mark.parametrize("start", ["fresh", "trunk"])

@@ -161,3 +161,10 @@ def test_a_perfect_fit_scores_as_one():
 )
 def test_a_mistake_is_one_line(options, expected, refused):
     assert expected in refused("study", *options)
+
+
+def test_a_seed_that_is_typed_is_that_of_the_rows(rows):
+    options = ("degenerate", "width=8", "experts=[2]", "inputs=2", "draws=1", "image_side=3")
+    of_seeds = [rows(*options, f"seed={seed}") for seed in (1, 2, 2)]
+    assert not of_seeds[0].equals(of_seeds[1])
+    assert of_seeds[1].equals(of_seeds[2])

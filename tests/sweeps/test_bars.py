@@ -62,3 +62,10 @@ def test_a_terminal_sees_them_beside_what_is_said_and_a_file_does_not(sweep_of, 
         text = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", drawn.getvalue())
         assert "a line [x]" in text
         assert ("mine" in text) == ("0/1" in text) == is_terminal
+
+
+def test_what_has_failed_counts_as_ended(sweep_of):
+    sweep, progress = sweep_of("fails", "ok"), Progress(console=Console(file=io.StringIO()))
+    run_points(sweep, sweep.manifest.points[:1], [{}], lambda text: None)
+    Watched(sweep, sweep.manifest.points, progress).look()
+    assert progress.tasks[0].completed == 1

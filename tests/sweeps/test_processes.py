@@ -492,3 +492,21 @@ def test_a_check_of_points_that_was_killed_says_so(monkeypatch):
     )
     with pytest.raises(UserError, match=r"^the points cannot be checked: killed by SIGKILL$"):
         planning.check([{}])
+
+
+def test_a_point_that_was_given_up_just_before_its_claim_is_not_trained(
+    sweep_of, attempts, monkeypatch
+):
+    sweep = sweep_of("fails")
+    points, real = sweep.manifest.points, SweepFolder.claim
+
+    def claim(*args) -> bool:  # another process ends the last attempt meanwhile
+        monkeypatch.setattr(SweepFolder, "claim", real)
+        run_points(sweep, points, [{}], lambda text: None)
+        return real(*args)
+
+    monkeypatch.setattr(SweepFolder, "claim", claim)
+    given_up = run_points(sweep, points, [{}], lambda text: None)
+    assert list(given_up) == [points[0].run]
+    assert [len(each) for each in attempts(sweep)] == [1]
+    assert not [*(sweep.path / "failures").glob("*.claim")]

@@ -181,3 +181,12 @@ def test_a_command_can_be_typed_whatever_its_paths_hold(folder):
     assert words[:2] == ["lmkit", "report"]
     override = OverridesParser.create().parse_override(words[2])
     assert override.value() == folder
+
+
+def test_what_failed_and_is_trained_again_is_running(sweep_of):
+    sweep = sweep_of("fails")
+    (point,) = sweep.manifest.points
+    run_points(sweep, [point], [{}], lambda text: None)
+    with RunLock(sweep.run_folder(point).lock):
+        assert [each.state for each in standings(sweep)] == ["running"]
+    assert [each.state for each in standings(sweep)] == ["failed"]

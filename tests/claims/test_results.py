@@ -155,6 +155,7 @@ def test_what_a_loaded_run_cannot_read_is_named(trained: Path):
     for wrong, message in (
         ("w1 w99", "does not know the word 'w99'"),
         ([3, 40], "has 40 words, and none is 40"),
+        ([3, -1], "has 40 words, and none is -1"),
         (" \n", "has no words"),
         ([], "has no words"),
     ):

@@ -194,6 +194,23 @@ def test_a_run_of_subwords_is_finetuned_with_its_subwords(place, tmp_path, monke
     assert metrics["test_word_ppl"] != before["test_word_ppl"]
 
 
+@pytest.mark.parametrize("name", ["words", SUBWORDS])
+def test_a_loaded_run_reads_a_text_as_if_a_line_had_ended(place, name):
+    run = package.load(run_in(place, name).path)
+    end = run.tokenizer.line_end()
+    assert end != 0
+    with torch.no_grad():
+        output = run.model.trunk(torch.tensor([[end]]), run.model.trunk.initial_state(1))
+        first_1V = run.model.head.log_probs(run.model.head_input(output))
+    assert torch.allclose(run.log_probs("w5 w6")[:1], first_1V, atol=1e-5)
+
+
+def test_a_loaded_run_of_words_reads_an_unknown_word_as_unk(place):
+    run = package.load(run_in(place, "words").path)
+    for text in ("w5 nowhere w6", ["w5", "nowhere", "w6"]):
+        assert run.ids(text) == run.ids("w5 <unk> w6")
+
+
 def test_a_loaded_run_reads_every_end_of_line_alike(place):
     run = package.load(run_in(place, SUBWORDS).path)
     assert run.ids("w5 w6\r\nw7\r") == run.ids("w5 w6\nw7\n")

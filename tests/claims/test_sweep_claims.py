@@ -9,6 +9,7 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, SweepFolder
+from lmkit.sweeps.local import Packed
 from tests.tiny import TINY, without
 
 SWEEP = ("--multirun", *TINY, "sweep.name=mine")
@@ -154,6 +155,23 @@ def test_a_point_that_fails_under_a_launcher_of_hydras_ends_no_other(lmkit, caps
     with pytest.raises(SystemExit, match=r"^1$"):
         lmkit("sweep", "status", "mine")
     assert "1 finished, 1 failed" in " ".join(capsys.readouterr().out.split())
+
+
+def test_what_is_given_up_here_has_failed_unless_others_finish_it(
+    lmkit, trained, tmp_path, monkeypatch
+):
+    def give_up(self, sweep, points):
+        if others_train:
+            for point in points:
+                shutil.copytree(trained / point.run, tmp_path / "runs" / point.run)
+        return {point.run: "it may not be claimed" for point in points}
+
+    monkeypatch.setattr(Packed, "__call__", give_up)
+    others_train = False
+    with pytest.raises(SystemExit, match=r"^1$"):
+        lmkit("train", *SWEEP, "seed=1,2")
+    others_train = True
+    lmkit("train", *SWEEP, "seed=1,2")
 
 
 def test_axes_may_be_the_files_of_a_group(printed, refused):

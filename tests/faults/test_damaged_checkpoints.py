@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from lmkit.errors.user_error import UserError
+from lmkit.experiment.load import load_run
 from lmkit.experiment.run import run
 from lmkit.runs.folder import RunFolder
 from lmkit.training import checkpoint_files
-from lmkit.training.checkpoint_files import load_checkpoint
+from lmkit.training.checkpoint_files import load_checkpoint, write_tensors
 from tests.faults.comparison import contents
 
 
@@ -59,6 +60,12 @@ def test_a_finished_run_that_cannot_go_on_keeps_all_that_it_has(toy_copy, name, 
     with pytest.raises(UserError, match=said):
         go_on(toy_copy)
     assert contents(toy_copy.path) == before
+
+
+def test_a_checkpoint_of_another_program_is_not_measured(toy_copy):
+    write_tensors(toy_copy.last, {"epoch": 1})
+    with pytest.raises(UserError, match=r"last\.ckpt is no checkpoint of lmkit"):
+        load_run(toy_copy.path, "last", None, None)
 
 
 def test_a_damaged_best_checkpoint_is_not_measured(toy_copy):

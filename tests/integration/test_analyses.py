@@ -160,6 +160,14 @@ def test_a_run_that_is_compared_with_finds_its_own_corpus(
     assert roots == [expected]
 
 
+def test_a_run_is_measured_with_the_threads_asked_for_or_with_its_own(tiny_run, monkeypatch):
+    told: list[int] = []
+    monkeypatch.setattr(torch, "set_num_threads", told.append)
+    for threads in (2, None):
+        load_run(tiny_run, "best", None, threads)
+    assert told == [2, RunFolder(tiny_run).read_config()["threads"]]
+
+
 def test_a_run_whose_folder_of_analyses_was_removed_is_evaluated(lmkit, tiny_run):
     shutil.rmtree(tiny_run / "analysis", ignore_errors=True)
     lmkit("evaluate", f"run={tiny_run}", "method=dynamic", "method.batch_size=5")

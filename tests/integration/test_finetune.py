@@ -1,5 +1,6 @@
 """Finetuning: a run of its own that starts with the best weights of a finished one."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -153,6 +154,17 @@ def test_other_commands_take_it_for_the_run_that_it_is(child):
     (standing,) = standings(sweep)
     assert (standing.state, standing.epoch) == ("finished", 3)
     assert standing.test_ppl == result.metrics["test_ppl"]
+
+
+def test_its_table_has_the_perplexities_of_its_start_too(toy_run, child, capsys):
+    finetuned(toy_run, f"runs_dir={child.path.parent}", "lr=5")
+    shown = capsys.readouterr().out
+    assert "already finished" in shown
+    ours, theirs = (run.read_result().metrics for run in (child, toy_run))
+    for split in ("train", "valid", "test"):
+        name = f"{split}_ppl"
+        both = rf"{ours[name]:.2f} \(before: {theirs[name]:.2f}\)"
+        assert re.search(rf"{split} perplexity\W+{both}", shown)
 
 
 def test_another_text_is_refused(toy_copy):

@@ -16,7 +16,7 @@ from lmkit.runs.folder import RunFolder
 from lmkit.runs.metrics import MetricsFile
 from lmkit.training.callbacks.epoch_end import EpochEnd
 from lmkit.training.objective import RegularizedNLL
-from tests.faults.comparison import assert_same_run
+from tests.faults.comparison import assert_same_run, contents
 from tests.tiny import TINY, composed, run_of, trained
 
 OPTIONS = (
@@ -87,6 +87,17 @@ def test_killed_before_a_step_is_saved(epoch, steps, is_robbed, undisturbed, tmp
 def test_killed_before_the_best_checkpoint_is_linked(undisturbed, tmp_path):
     killed_at(tmp_path, "_link_best", 2)
     assert_same_run(undisturbed, trained(tmp_path, *OPTIONS))
+
+
+def test_a_best_checkpoint_of_another_epoch_is_refused_before_it_trains_on(undisturbed, tmp_path):
+    killed_at(tmp_path, "save", ends(undisturbed)[2] - 2)
+    folder = run_of(tmp_path, "toy")
+    folder.best.unlink()
+    folder.best.write_bytes(folder.last.read_bytes())  # as a copy made while it trained has it
+    before = contents(folder.path)
+    with pytest.raises(UserError, match=r"best\.ckpt is of epoch 3, and the best epoch is 2"):
+        trained(tmp_path, *OPTIONS)
+    assert contents(folder.path) == before
 
 
 def test_a_class_may_draw_from_the_generators_of_python_and_numpy(tmp_path):

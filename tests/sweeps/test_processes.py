@@ -131,6 +131,15 @@ def test_another_sweeper_hears_of_a_point_that_was_given_up_here(sweep_of):
         assert job.return_value
 
 
+def test_a_point_whose_result_is_damaged_is_another_sweepers_to_try(sweep_of):
+    """It fails alone then; the others of its batch are trained."""
+    sweep = sweep_of("ok", "ok")
+    damaged, other = sweep.manifest.points
+    sweep.run_folder(damaged).path.mkdir(parents=True)
+    sweep.run_folder(damaged).result.write_text("{")
+    assert [multirun._is_left(sweep, point) for point in (damaged, other)] == [True, True]
+
+
 def test_only_looks_in_a_row_count(sweep_of, monkeypatch):
     """A point that was started is not given up for what could not be read before."""
     sweep, said = sweep_of("ok"), []

@@ -9,6 +9,7 @@ import pytest
 
 from lmkit.runs.folder import RunFolder
 from lmkit.runs.sweep_folder import Manifest, SweepFolder
+from lmkit.sweeps.axes import sample
 from lmkit.sweeps.local import Packed
 from tests.tiny import TINY, without
 
@@ -188,6 +189,9 @@ def test_axes_may_be_the_files_of_a_group(printed, refused):
         ("+thread=1,2", r"point 1 \(.*\): there is no option thread \(did you mean threads\?\)"),
         ("head/transform=gss,gsss", r"point 2 \(head/transform=gsss\): .*did you mean gss"),
         ("trunk.input_dropot=0.1,0.2", r"point 1 \(.*\): .*\(did you mean trunk.input_dropout\?\)"),
+        ("optimizer.lr=5,-1", r"point 2 \(optimizer.lr=-1\): "),
+        ("stopping.min_delta=0,-1", r"point 2 \(stopping.min_delta=-1\): "),
+        ("windows.valid_batch_size=5,0", r"point 2 \(windows.valid_batch_size=0\): "),
         ("module=language_model,dialogue", r"point 2 \(module=dialogue\): .*data=toy goes with"),
         ("sweep.sample=1,2", "sweep.sample=1,2: a sweep takes a single value"),
         ("sweep.name=../x", "sweep.name must be a letter"),
@@ -197,6 +201,29 @@ def test_axes_may_be_the_files_of_a_group(printed, refused):
 def test_a_bad_value_is_one_line_that_names_the_point(refused, tmp_path, axis, expected):
     assert re.match(expected, refused("train", *SWEEP, axis))
     assert not list(tmp_path.glob("runs/sweeps/*/manifest.json"))
+
+
+@pytest.mark.usefixtures("three")
+def test_a_bad_value_names_its_point_behind_runs_that_have_finished(refused):
+    line = ("seed=1", "trunk.num_layers=2,0")
+    assert re.match(r"point 2 \(trunk.num_layers=0\)", refused("train", *SWEEP, *line))
+
+
+def test_options_of_a_sweep_decide_its_points_and_attempts(planned):
+    for seed in (1, 2):
+        options = ("sweep.sample=3", f"sweep.sample_seed={seed}", "sweep.retries=0")
+        sweep, _ = planned("seed=range(1,9)", *options)
+        expected = [f"seed={1 + index}" for index in sample(8, 3, seed)]
+        assert [point.label for point in sweep.manifest.points] == expected
+        assert sweep.manifest.retries == 0
+
+
+@pytest.mark.usefixtures("three")
+def test_a_sweep_looks_for_its_runs_on_the_kind_of_device_that_its_launcher_gives(printed):
+    """Where one has a GPU and this machine has none, their names are others."""
+    line = ("train", *SWEEP, "seed=1,2", "dry_run=true", "hydra/launcher=slurm")
+    for gpus, expected in ((0, "2 runs: 2 finished"), (1, "2 runs: 2 new")):
+        assert expected in printed(*line, f"hydra.launcher.gpus={gpus}")
 
 
 def test_a_bad_value_names_its_point_beside_runs_of_its_name_too(refused, tmp_path):
